@@ -299,7 +299,7 @@ class TestRejected:
     def test_another_pickle(self, records):
         few, keys, file = records[:20], ("fine_labels", "coarse_labels"), Path("train")
 
-        def parse(content: bytes) -> cifar_files.Records:
+        def parse(content: bytes) -> cifar_files.CifarRecords:
             return cifar_files.parse_pickle(content, file, cifar100._PUBLICATION, images=20, kinds=keys)
 
         labels, pixels = parse(pickled(few))

@@ -11,7 +11,7 @@ from PIL import Image
 from understudy._errors import UserError
 from understudy._random import Stream, words
 from understudy.data import ClassFolders
-from understudy.data.images.resized_crops import Box, central_crop, draw_box, draw_words
+from understudy.data.images.resized_crops import PixelBox, central_crop, draw_box, draw_words
 
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
 FILES = {
@@ -134,7 +134,7 @@ class TestTraining:
     def test_a_crop_of_everything_is_the_image(self, folder, monkeypatch):
         pixels = np.asarray(Image.open(folder / "train/fish/a.png"))[:30]
         save(folder / "train/fish/a.png", pixels)
-        monkeypatch.setattr("understudy.data.images.resized_crops.draw_box", lambda bits, w, h: Box(0, 0, w, h))
+        monkeypatch.setattr("understudy.data.images.resized_crops.draw_box", lambda bits, w, h: PixelBox(0, 0, w, h))
         source = ClassFolders(folder, 30)
         seen = [stored(source.train_images(torch.tensor([1]), seed=1, epoch=epoch)[0]) for epoch in range(1, 21)]
         plain = sum(np.array_equal(image, pixels) for image in seen)
@@ -157,7 +157,9 @@ class TestTraining:
         places = np.array([(box.left / (width - box.width), box.top / (height - box.height)) for box in within])
         assert (abs(places.mean(0) - 0.5) < 4 / np.sqrt(12 * n)).all()
 
-    @pytest.mark.parametrize(("size", "box"), [((1_000, 10), Box(493, 0, 13, 10)), ((10, 1_000), Box(0, 493, 10, 13))])
+    @pytest.mark.parametrize(
+        ("size", "box"), [((1_000, 10), PixelBox(493, 0, 13, 10)), ((10, 1_000), PixelBox(0, 493, 10, 13))]
+    )
     def test_an_image_in_which_nothing_fits_gives_its_centre(self, size, box):
         """At least 8% of the area, 800 pixels, with a ratio of at most 4/3 is higher than 10."""
         assert draw_box(draw_words(1, 1, torch.arange(1))[0], *size) == box

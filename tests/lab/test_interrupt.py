@@ -7,7 +7,7 @@ import pytest
 from understudy.lab.execute import execute
 from understudy.lab.interrupt import CtrlC
 from understudy.papers.specialization.two_layer.study import TwoLayer
-from understudy.report.terminal.tables import Watch
+from understudy.report.terminal.tables import LiveDisplay
 from understudy.store.writer import BackgroundWriter
 
 
@@ -55,5 +55,5 @@ def test_an_interrupt_while_the_last_tables_are_written_takes_effect(tmp_path, m
     with monkeypatch.context() as patch:
         patch.setattr(BackgroundWriter, "finish", finish)
         with pytest.raises(KeyboardInterrupt):
-            execute(study, tmp_path, Watch("study"))
-    assert (execute(study, tmp_path, Watch("study")).folder / "report.html").exists()
+            execute(study, tmp_path, LiveDisplay("study"))
+    assert (execute(study, tmp_path, LiveDisplay("study")).folder / "report.html").exists()

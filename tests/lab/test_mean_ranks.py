@@ -17,7 +17,7 @@ from understudy._errors import UserError
 from understudy.lab.execute import execute, plan
 from understudy.lab.mean_ranks import add_mean_ranks, with_ranks
 from understudy.papers.specialization.two_layer.study import TwoLayer
-from understudy.report.terminal.tables import Watch
+from understudy.report.terminal.tables import LiveDisplay
 from understudy.training import SGD, Group, Training
 from understudy.training.records import METRICS, RANKS, concatenate
 
@@ -131,9 +131,9 @@ def test_a_study_starts_from_the_run_that_it_depends_on(tmp_path):
     later = Later(**(small().options() | {"epochs": 1}))
     with pytest.raises(UserError, match=r"not in .*; first understudy run two-layer --seeds 2"):
         plan(later, tmp_path)
-    run = execute(later, tmp_path, Watch("later"))
+    run = execute(later, tmp_path, LiveDisplay("later"))
     assert len(list((tmp_path / "two-layer").iterdir())) == 2
-    needed = execute(small(), tmp_path, Watch("later"))  # finished already
+    needed = execute(small(), tmp_path, LiveDisplay("later"))  # finished already
     ended, begun = needed.weights("epoch.2")[0], run.weights("epoch.0")[0]
     for ours, theirs in zip(begun.layers, ended.layers, strict=True):
         assert torch.equal(ours.weight, theirs.weight)

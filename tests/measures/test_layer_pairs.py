@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 from understudy import UserError
 from understudy.measures import linear_cka
 from understudy.measures.layer_pairs import LayerPairs
-from understudy.measures.recording import Activations
+from understudy.measures.recording import LayerActivations
 
 
 def drawn(seed, samples, widths, positions):
     torch.manual_seed(seed)
     shared = torch.randn(samples, int(np.prod([*positions, 1])), 3, dtype=torch.float64)
-    return [Activations(torch.relu(shared @ torch.randn(3, w, dtype=torch.float64)) + 5, positions) for w in widths]
+    return [
+        LayerActivations(torch.relu(shared @ torch.randn(3, w, dtype=torch.float64)) + 5, positions) for w in widths
+    ]
 
 
 def cut(layer, start, end):
@@ -76,7 +78,7 @@ def test_layers_with_other_positions_are_averaged_over_them(average):
 
 def test_masked_positions_do_not_count():
     values, mask = torch.arange(12.0).view(2, 3, 2), torch.tensor([[True, True, False], [True, False, False]])
-    layer = Activations(values, (3,), mask)
+    layer = LayerActivations(values, (3,), mask)
     assert layer.rows.tolist() == [[0, 1], [2, 3], [6, 7]]
     assert layer.averaged.tolist() == [[1, 2], [6, 7]]
 

@@ -8,7 +8,7 @@ import pytest
 
 from support.plane_figures import trajectories
 from understudy.report import style
-from understudy.report.figures import Plane, Trajectories
+from understudy.report.figures import PlaneTrajectories, Trajectories
 
 TEACHER = np.array([[2.0, 1.0], [0.0, 3.0]])
 WAYS = np.array([[[1.0, 0.0], [0.0, 2.0]], [[0.5, 0.5], [0.0, 1.0]], [[0.25, 0.75], [-1.0, 0.0]]])
@@ -16,7 +16,7 @@ WAYS = np.array([[[1.0, 0.0], [0.0, 2.0]], [[0.5, 0.5], [0.0, 1.0]], [[0.25, 0.7
 
 @pytest.fixture
 def small():
-    return Trajectories((Plane("local", TEACHER, WAYS, network=7),), np.array([0, 10, 1_000]))
+    return Trajectories((PlaneTrajectories("local", TEACHER, WAYS, network=7),), np.array([0, 10, 1_000]))
 
 
 def traces(kind, name):
@@ -77,11 +77,11 @@ def test_strokes_join_students_to_the_origin(small):
 def test_a_diverged_student_leaves_gaps():
     broken = np.array(WAYS)
     broken[1:, 1] = np.nan
-    kind = Trajectories((Plane("large", TEACHER, broken),), np.arange(3))
+    kind = Trajectories((PlaneTrajectories("large", TEACHER, broken),), np.arange(3))
     json.dumps(kind.page(), allow_nan=False)
     kind.paper()
     assert np.isfinite(kind.planes[0].half)
-    nothing = Trajectories((Plane("large", TEACHER, np.full((2, 1, 2), np.nan)),), np.arange(2))
+    nothing = Trajectories((PlaneTrajectories("large", TEACHER, np.full((2, 1, 2), np.nan)),), np.arange(2))
     nothing.paper()
     assert nothing.planes[0].half > 0
 
@@ -96,6 +96,6 @@ def test_many_nodes_and_times_are_thinned_with_both_ends_kept():
 
 def test_planes_with_other_times_are_named():
     with pytest.raises(ValueError, match=r"'local' has 3 times where Trajectories\.times has 2"):
-        Trajectories((Plane("local", TEACHER, WAYS),), np.arange(2))
+        Trajectories((PlaneTrajectories("local", TEACHER, WAYS),), np.arange(2))
     with pytest.raises(ValueError, match=r"Plane\.teacher_weights has shape \(2, 3\)"):
-        Plane("local", np.zeros((2, 3)), WAYS)
+        PlaneTrajectories("local", np.zeros((2, 3)), WAYS)

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from understudy.nets.multi_exit.grid import Grid
-from understudy.training.multi_exit.engine import Pictures
+from understudy.training.multi_exit.engine import ExitImages
 from understudy.training.multi_exit.objectives import ExitObjective
 from understudy.training.multi_exit.plan import ExitNetwork, ExitPlan
 from understudy.training.multi_exit.population import TrainedExits, train_exits
@@ -21,13 +21,13 @@ GRID = Grid(classes=7, image=8, channels=(4,), layers=3, exits=(1, 2, 3), bottle
 TRAINING, TESTING = 7 * 20, 7 * 10
 
 
-def pictures(noise: int = 60) -> Pictures:
+def pictures(noise: int = 60) -> ExitImages:
     """Images of 7 classes in turn, each of its own colour with noise; the last 70 are for testing."""
     random = torch.Generator().manual_seed(0)
     labels = torch.arange(TRAINING + TESTING) % 7
     colours = torch.randint(0, 256 - noise, (7, 3, 1, 1), generator=random)
     pixels = colours[labels] + torch.randint(0, noise, (len(labels), 3, 8, 8), generator=random)
-    return Pictures(pixels.to(torch.uint8), labels, (0.5, 0.4, 0.6), (0.25, 0.2, 0.3), border=1)
+    return ExitImages(pixels.to(torch.uint8), labels, (0.5, 0.4, 0.6), (0.25, 0.2, 0.3), border=1)
 
 
 NETWORKS = (

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from understudy.report.figures import Plane, Trajectories
+from understudy.report.figures import PlaneTrajectories, Trajectories
 
 
 def trajectories(panels=3, times=40, seed=0, students=20, **_):
@@ -18,5 +18,5 @@ def trajectories(panels=3, times=40, seed=0, students=20, **_):
         length = np.where(np.arange(students) % 5 == 0, 0.5 * left, 0.5) * (1 + 0.2 * rng.random(students))
         angle = goal + left * (start - goal)
         weights = length[..., None] * np.stack([np.cos(angle), np.sin(angle)], -1)
-        planes.append(Plane(("lazy", "mean field", "local")[p % 3], teacher, weights, network=p))
+        planes.append(PlaneTrajectories(("lazy", "mean field", "local")[p % 3], teacher, weights, network=p))
     return Trajectories(tuple(planes), np.arange(times), note=f"{students} students, seed 1")

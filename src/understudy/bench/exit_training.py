@@ -10,7 +10,7 @@ import torch
 
 from understudy.bench.clock import Repetitions, lasting
 from understudy.bench.setting import Report, Sizes
-from understudy.training.multi_exit.engine import Batches, MultiExitEngine, Pictures
+from understudy.training.multi_exit.engine import Batches, ExitImages, MultiExitEngine
 from understudy.training.multi_exit.objectives import ExitObjective
 from understudy.training.multi_exit.plain import PlainEngine
 
@@ -74,7 +74,7 @@ def _epoch(make: MakeEngine, networks: int, sizes: Sizes, device: str) -> Callab
     grid, random = sizes.exit_grid, torch.Generator().manual_seed(0)
     pixels = torch.randint(256, (_IMAGES, grid.colours, grid.image, grid.image), generator=random).to(torch.uint8)
     moments = (0.5,) * grid.colours, (0.25,) * grid.colours
-    pictures = Pictures(pixels, torch.randint(grid.classes, (_IMAGES,), generator=random), *moments)
+    pictures = ExitImages(pixels, torch.randint(grid.classes, (_IMAGES,), generator=random), *moments)
     objective = ExitObjective.last_teacher(len(grid.exits))
     engine = make(grid, range(1, networks + 1), [objective] * networks, pictures, device=device)
     shape = networks, _STEPS, sizes.exit_batch

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from understudy._errors import UserError
 from understudy.cli import inputs
-from understudy.cli.networks import NetworkOptions, Networks
+from understudy.cli.networks import GivenNetworks, NetworkOptions
 from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def run_align(options: Align) -> None:
     """Print which student node matches which teacher node of two network files."""
     inputs.validate_ending("--figure", options.figure, (".pdf", ".svg", ".png"))
     inputs.validate_ending("--html", options.html, (".html", ".htm"))
-    networks = Networks(options, image=_image_of(options.data) if options.model else None, modules=True)
+    networks = GivenNetworks(options, image=_image_of(options.data) if options.model else None, modules=True)
     files = {"teacher": options.teacher, "student": options.student}
     indices = {"teacher": options.teacher_network, "student": options.student_network}
     found: dict[str, Population | NotAStack] = {}
@@ -84,7 +84,7 @@ def _not_a_stack(error: UserError) -> NotAStack:
     return error
 
 
-def _align_stacks(options: Align, networks: Networks, teacher: Population, student: Population) -> None:
+def _align_stacks(options: Align, networks: GivenNetworks, teacher: Population, student: Population) -> None:
     from understudy import measures
 
     x = inputs.read_inputs(options, teacher)
@@ -119,7 +119,7 @@ def _show_files(options: Align) -> None:
 
 
 def _align_modules(
-    options: Align, networks: Networks, teacher: Population | NotAStack, student: Population | NotAStack
+    options: Align, networks: GivenNetworks, teacher: Population | NotAStack, student: Population | NotAStack
 ) -> None:
     from understudy.cli.align_modules import align_modules, as_json
     from understudy.nets import Population

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from understudy._errors import UserError
 from understudy.cli import inputs
-from understudy.cli.networks import DESCRIBING, NetworkOptions, Networks
+from understudy.cli.networks import DESCRIBING, GivenNetworks, NetworkOptions
 from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def run_check(options: Check) -> None:
         raise UserError(
             f"check needs two network files, TEACHER STUDENT, or the folder of a run; got {len(options.paths)} paths"
         )
-    networks = Networks(options)
+    networks = GivenNetworks(options)
     files = len(options.paths) == 2 or options.labels is not None
     if options.labels is not None and options.data is None:
         raise UserError("--labels are those of the inputs of --data; give their file")
@@ -93,7 +93,7 @@ def _check_run(options: Check) -> Checks:
     return check_runs.check(folder, networks=options.network or None, samples=options.samples)
 
 
-def _check_files(options: Check, networks: Networks) -> Checks:
+def _check_files(options: Check, networks: GivenNetworks) -> Checks:
     from understudy.lab import check_runs
 
     given = {"networks": options.network or None, "labels": options.labels} | inputs.drawing(options)

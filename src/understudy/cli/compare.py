@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from understudy._errors import UserError
 from understudy._numbers import number
 from understudy.cli import inputs
-from understudy.cli.networks import DESCRIBING, NetworkOptions, Networks
+from understudy.cli.networks import DESCRIBING, GivenNetworks, NetworkOptions
 from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def run_compare(options: Compare) -> None:
         raise UserError(f"--domain needs two numbers, LOWER UPPER, got {len(options.domain)}")
     if len(options.paths) not in (1, 2):
         raise UserError(f"compare needs two network files, A B, or the folder of a run; got {len(options.paths)} paths")
-    networks = Networks(options)
+    networks = GivenNetworks(options)
     found = _compare_all(options, networks) if len(options.paths) == 1 else _compare_two(options, networks)
     if options.save is not None:
         found.save(options.save)
@@ -76,7 +76,7 @@ def _drawing(options: Compare) -> dict[str, Any]:
     return {"domain": (low, high), "tolerance": options.tolerance, "seed": options.seed}
 
 
-def _compare_two(options: Compare, networks: Networks) -> NetworkComparison:
+def _compare_two(options: Compare, networks: GivenNetworks) -> NetworkComparison:
     from understudy.papers.equivalence.compare import compare
 
     a = networks.read("a", options.paths[0], options.a_network)
@@ -84,7 +84,7 @@ def _compare_two(options: Compare, networks: Networks) -> NetworkComparison:
     return compare(a, b, **_drawing(options))
 
 
-def _compare_all(options: Compare, networks: Networks) -> FunctionClasses:
+def _compare_all(options: Compare, networks: GivenNetworks) -> FunctionClasses:
     from understudy.papers.equivalence.compare import compare
 
     (path,) = options.paths

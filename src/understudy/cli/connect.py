@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from understudy._numbers import number, typeset
 from understudy.cli import inputs
-from understudy.cli.networks import NetworkOptions, Networks
+from understudy.cli.networks import GivenNetworks, NetworkOptions
 from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def run_connect(options: Connect) -> None:
     inputs.validate_ending("--figure", options.figure, (".pdf", ".svg", ".png"))
     from understudy.papers.specialization.connect import connect
 
-    networks = Networks(options)
+    networks = GivenNetworks(options)
     teacher = inputs.read_teacher(networks, options)
     a = networks.read("a", options.a, options.a_network)
     b = networks.read("b", options.b, options.b_network)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from understudy._errors import UserError
-from understudy.cli.networks import Networks
+from understudy.cli.networks import GivenNetworks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +49,7 @@ class TeacherOptions(InputOptions):
     """Number of inputs to draw, and number of held-out inputs to test on."""
 
 
-def read_teacher(networks: Networks, options: TeacherOptions) -> Population:
+def read_teacher(networks: GivenNetworks, options: TeacherOptions) -> Population:
     """Read the teacher, which these commands require."""
     if options.teacher is None:
         raise UserError("--teacher is missing; name the file of the teacher that the students learned from")

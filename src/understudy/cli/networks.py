@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from understudy._errors import UserError, suggest
-from understudy.cli.parsing import Words
+from understudy.cli.parsing import RepeatedWords
 
 if TYPE_CHECKING:
     from understudy.nets import Loaded, Population
     from understudy.nets.files.stated import Stated
 
-_NONE = Words()
+_NONE = RepeatedWords()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,17 +30,17 @@ class StackOptions:
     roles: ClassVar[tuple[str, ...]] = ()
     """What the networks are to the command: teacher, student, a or b."""
 
-    activation: Words = _NONE
+    activation: RepeatedWords = _NONE
     """Activation after every hidden layer, for files that do not record it: relu, leaky:SLOPE, abs, or linear for none.
     Otherwise ReLU is assumed."""
-    order: Words = _NONE
+    order: RepeatedWords = _NONE
     """Names of all layers from the inputs to the outputs, NAME,NAME,…, where names and sizes do not tell it."""
-    key: Words = _NONE
+    key: RepeatedWords = _NONE
     """Which network of a checkpoint to read: the key of its state dict, or the prefix of its tensors, as in student."""
-    model: Words = _NONE
+    model: RepeatedWords = _NONE
     """Class or function that makes the model of a state dict, FILE.py:NAME or PACKAGE.MODULE:NAME. Its code is
     executed."""
-    model_args: Words = _NONE
+    model_args: RepeatedWords = _NONE
     """Arguments of the model, as in "10 width=3"."""
 
     def __init_subclass__(cls) -> None:
@@ -58,17 +58,17 @@ class StackOptions:
 class NetworkOptions(StackOptions):
     """Options that describe networks of any kind whose files contain only tensors."""
 
-    norm_order: Words = _NONE
+    norm_order: RepeatedWords = _NONE
     """Place of BatchNorm: before or after the activation. Required for state dicts with BatchNorm."""
-    norm_eps: Words = _NONE
+    norm_eps: RepeatedWords = _NONE
     """Constant ε that BatchNorm adds to variances. Otherwise 1e-5 is assumed."""
-    image: Words = _NONE
+    image: RepeatedWords = _NONE
     """Height and width of the inputs of convolutions, as in 28x28. Required for state dicts with convolutions."""
-    padding: Words = _NONE
+    padding: RepeatedWords = _NONE
     """Padding of the convolutions: one number, or one for each, as in 2,1,1. Otherwise none is assumed."""
-    stride: Words = _NONE
+    stride: RepeatedWords = _NONE
     """Stride of the convolutions: one number, or one for each. Otherwise 1 is assumed."""
-    pool: Words = _NONE
+    pool: RepeatedWords = _NONE
     """Pooling after the convolutions, one word or one for each, as in max:2,none: none, max:2, average:2, max:3/2+1
     (kernel 3, stride 2, padding 1), or global (average). Otherwise none is assumed."""
 
@@ -77,7 +77,7 @@ DESCRIBING = tuple(field.name for field in fields(NetworkOptions))
 """Names of the options that describe networks."""
 
 
-class Networks:
+class GivenNetworks:
     """The networks that a command reads, with what was assumed about each.
 
     Args:

@@ -23,7 +23,7 @@ _NAMES: dict[Any, tuple[str, str]] = {
 }
 
 
-class Words(tuple[str, ...]):
+class RepeatedWords(tuple[str, ...]):
     """Words of an option that takes one and may be repeated."""
 
 
@@ -56,7 +56,7 @@ def _rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
     one: Any = info.type
-    if one is Words:
+    if one is RepeatedWords:
         repeated = PrimitiveTypeInfo.make(UseAppendAction[tuple[str, ...]], info.markers)
         found = ConstructorRegistry.get_primitive_spec(repeated)
         return found if isinstance(found, PrimitiveConstructorSpec) else None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from understudy._numbers import number
 from understudy.cli import inputs
-from understudy.cli.networks import NetworkOptions, Networks
+from understudy.cli.networks import GivenNetworks, NetworkOptions
 from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def run_prune(options: Prune) -> None:
     inputs.validate_ending("--save", options.save, (".safetensors",))
     from understudy.papers.specialization.prune import prune
 
-    networks = Networks(options)
+    networks = GivenNetworks(options)
     teacher = inputs.read_teacher(networks, options)
     student = networks.read("student", options.student, options.student_network)
     chosen = {name: getattr(options, name) for name in ("by", "below", "refit")}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from understudy._errors import UserError
 from understudy._numbers import number
 from understudy.cli import inputs
-from understudy.cli.networks import NetworkOptions, Networks
+from understudy.cli.networks import GivenNetworks, NetworkOptions
 from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def run_recover(options: Recover) -> None:
     from understudy.papers.equivalence.recover import recover
     from understudy.papers.equivalence.theory.relu_network import as_relu_network
 
-    networks = Networks(options)
+    networks = GivenNetworks(options)
     network, changes = as_relu_network(str(options.file), networks.read("file", options.file, options.file_network))
     sizes = _sizes(options.sizes, network.sizes)
     low, high = options.domain

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from understudy._errors import UserError
 from understudy._numbers import number, typeset
 from understudy.cli.inputs import validate_ending
-from understudy.cli.networks import Networks, StackOptions
+from understudy.cli.networks import GivenNetworks, StackOptions
 from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def run_start(options: Start) -> None:
     from understudy.papers.local.shared import rate_warning
     from understudy.papers.local.theory import start_and_descend
 
-    networks = Networks(options)
+    networks = GivenNetworks(options)
     teacher = networks.read("teacher", options.teacher, options.teacher_network)
     if teacher.slope != -1:
         raise UserError(

@@ -20,7 +20,7 @@ from understudy._numbers import number
 from understudy.data import Source
 from understudy.data.batches import Batch, batches
 from understudy.measures.layer_pairs import LayerAlignment, LayerPair, LayerPairs
-from understudy.measures.recording import Activations, Recorder, evaluated
+from understudy.measures.recording import LayerActivations, Recorder, evaluated
 from understudy.measures.submodules import Call, default_calls, matching_calls, require_matches
 from understudy.nets import Population
 from understudy.report.alignment import alignment_page, layer_table, node_table
@@ -269,7 +269,7 @@ def _patterns(asked: str | Sequence[str] | None) -> list[str] | None:
 
 
 def _require_memory(
-    sums: LayerPairs, teacher: Recorder, activations: tuple[list[Activations], list[Activations]]
+    sums: LayerPairs, teacher: Recorder, activations: tuple[list[LayerActivations], list[LayerActivations]]
 ) -> None:
     need, free = sums.bytes(*activations), available(teacher.device or torch.device("cpu"))
     if need > free:

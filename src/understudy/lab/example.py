@@ -63,7 +63,7 @@ class Example:
 Module = TypeVar("Module", bound="nn.Module")
 
 
-class _File(NamedTuple):
+class _ExampleFile(NamedTuple):
     what: str
     content: bytes
 
@@ -113,7 +113,7 @@ def _differs(path: Path, content: bytes) -> bool:
     return path.exists() and not (path.is_file() and path.read_bytes() == content)
 
 
-def _write(folder: Path, files: dict[str, _File]) -> None:
+def _write(folder: Path, files: dict[str, _ExampleFile]) -> None:
     """Write all files elsewhere in the folder first, so that a full disk leaves none of them."""
     made = not folder.exists()
     with disk_errors(folder, "choose another folder"):
@@ -130,7 +130,7 @@ def _write(folder: Path, files: dict[str, _File]) -> None:
             raise
 
 
-def _make(seed: int) -> tuple[dict[str, _File], tuple[str, ...]]:
+def _make(seed: int) -> tuple[dict[str, _ExampleFile], tuple[str, ...]]:
     """Train the networks, and return the contents of all files."""
     import safetensors.torch
     import torch
@@ -145,26 +145,28 @@ def _make(seed: int) -> tuple[dict[str, _File], tuple[str, ...]]:
         students = _train_students(teacher, seed)
         program = torch.export.export(students["student"], (x[:8],), dynamic_shapes=({0: torch.export.Dim.AUTO},))
     files = {
-        "models.py": _File(
+        "models.py": _ExampleFile(
             "classes of the networks: Teacher, Student, Absolute", Path(example_models.__file__).read_bytes()
         ),
-        "teacher.pt": _File("state dict of the teacher, 10-6-4, ReLU", _torch(teacher.state_dict())),
+        "teacher.pt": _ExampleFile("state dict of the teacher, 10-6-4, ReLU", _torch(teacher.state_dict())),
     }
     for name, student in students.items():
         what = f"state dict of a student of it, 10-24-4{'' if name == 'student' else ', from other initial weights'}"
-        files[f"{name}.pt"] = _File(what, _torch(student.state_dict()))
+        files[f"{name}.pt"] = _ExampleFile(what, _torch(student.state_dict()))
     student = students["student"]
     files |= {
-        "checkpoint.pt": _File("checkpoint of the teacher's training: model, optimiser and epoch", _torch(checkpoint)),
-        "student.safetensors": _File("student.pt as safetensors", safetensors.torch.save(student.state_dict())),
-        "student.pt2": _File("student.pt as a program of torch.export", _exported(program)),
-        "absolute.pt": _File("state dict of a teacher of nodes |·|, 10-3-1, for start", _torch(_absolute(seed))),
-        "inputs.npy": _File(f"{_INPUTS:,} inputs as an array", _numpy(x)),
-        "inputs.csv": _File("the same inputs as text", _csv(x)),
+        "checkpoint.pt": _ExampleFile(
+            "checkpoint of the teacher's training: model, optimiser and epoch", _torch(checkpoint)
+        ),
+        "student.safetensors": _ExampleFile("student.pt as safetensors", safetensors.torch.save(student.state_dict())),
+        "student.pt2": _ExampleFile("student.pt as a program of torch.export", _exported(program)),
+        "absolute.pt": _ExampleFile("state dict of a teacher of nodes |·|, 10-3-1, for start", _torch(_absolute(seed))),
+        "inputs.npy": _ExampleFile(f"{_INPUTS:,} inputs as an array", _numpy(x)),
+        "inputs.csv": _ExampleFile("the same inputs as text", _csv(x)),
     }
     if find_spec("onnx") is None:
         return files, ("student.onnx is not written, because the package onnx is not installed.",)
-    files["student.onnx"] = _File("student.pt as ONNX", _onnx(student))
+    files["student.onnx"] = _ExampleFile("student.pt as ONNX", _onnx(student))
     return files, ()
 
 

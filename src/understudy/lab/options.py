@@ -42,11 +42,11 @@ class Unsized:
 
 
 @dataclass(frozen=True)
-class _File:
+class _FileOption:
     """The option names a file whose contents belong to the configuration of a run."""
 
 
-InputFile = Annotated[str, _File()]
+InputFile = Annotated[str, _FileOption()]
 """A user's file; a changed file gets a new run folder."""
 Count = Annotated[int, Ge(1)]
 """A whole number of at least 1."""
@@ -137,7 +137,9 @@ def sizes(study: object) -> dict[str, int]:
 
 def file_options(kind: type[Any]) -> list[str]:
     """The options of a study that name files."""
-    return [name for name, constraints in _constraints(kind).items() if any(isinstance(c, _File) for c in constraints)]
+    return [
+        name for name, constraints in _constraints(kind).items() if any(isinstance(c, _FileOption) for c in constraints)
+    ]
 
 
 def _validate(name: str, given: Any, constraints: tuple[Any, ...]) -> None:

@@ -15,7 +15,7 @@ from understudy.lab.execute import execute
 from understudy.lab.options import converted
 from understudy.lab.study import Study
 from understudy.report.terminal.progress import Silent
-from understudy.report.terminal.tables import Watch
+from understudy.report.terminal.tables import LiveDisplay
 from understudy.store import Run
 
 
@@ -51,7 +51,7 @@ def run(
         UserError: An unknown study or option, or a value that is not allowed.
     """
     chosen = configured(study, quick, options)
-    with Watch(chosen.command()) if progress else nullcontext(Silent()) as watch:
+    with LiveDisplay(chosen.command()) if progress else nullcontext(Silent()) as watch:
         return execute(chosen, Path(out), watch, cluster)
 
 

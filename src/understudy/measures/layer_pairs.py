@@ -16,7 +16,7 @@ from torch import Tensor
 from understudy._errors import UserError
 from understudy.measures.correlation import Correlation, Side
 from understudy.measures.matching import THRESHOLD, best_students
-from understudy.measures.recording import Activations
+from understudy.measures.recording import LayerActivations
 
 _ROWS = 1 << 14
 """Rows that a CPU adds at once: float32 sums over more lose digits, and fewer fit its cache."""
@@ -80,7 +80,7 @@ class _Group:
         self._widths: tuple[list[int], list[int]] = [], []
         self._own: tuple[list[Correlation], list[Correlation]] = [], []
 
-    def update(self, teacher: Sequence[Activations], student: Sequence[Activations]) -> None:
+    def update(self, teacher: Sequence[LayerActivations], student: Sequence[LayerActivations]) -> None:
         sides = []
         for of, widths, layers in zip(self.layers, self._widths, (teacher, student), strict=True):
             of.sort(key=lambda i: layers[i].values.shape[2])
@@ -214,7 +214,7 @@ class LayerPairs:
         self.samples = 0
         self._groups: list[_Group] = []
 
-    def update(self, teacher: Sequence[Activations], student: Sequence[Activations]) -> None:
+    def update(self, teacher: Sequence[LayerActivations], student: Sequence[LayerActivations]) -> None:
         """Add the activations of all layers on one batch.
 
         Args:
@@ -236,7 +236,7 @@ class LayerPairs:
             group.update(teacher, student)
         self.samples += len(teacher[0].values)
 
-    def bytes(self, teacher: Sequence[Activations], student: Sequence[Activations]) -> int:
+    def bytes(self, teacher: Sequence[LayerActivations], student: Sequence[LayerActivations]) -> int:
         """Bytes that the sums of these layers need, with the copies while a batch is added."""
         total = 0
         for group in self._divide(teacher, student):
@@ -261,7 +261,7 @@ class LayerPairs:
             found = group.results() | found
         return tuple(tuple(found[t, s] for s in range(len(self.names[1]))) for t in range(len(self.names[0])))
 
-    def _divide(self, teacher: Sequence[Activations], student: Sequence[Activations]) -> list[_Group]:
+    def _divide(self, teacher: Sequence[LayerActivations], student: Sequence[LayerActivations]) -> list[_Group]:
         """Layers that are compared at every position, by their positions, and those averaged for some partner."""
         ours, theirs = [layer.positions for layer in teacher], [layer.positions for layer in student]
         if self._average:

@@ -18,7 +18,7 @@ from understudy.measures.submodules import Call, floating, hooked, trace
 from understudy.nets.graphs import evaluation
 
 
-class Activations(NamedTuple):
+class LayerActivations(NamedTuple):
     """Activations of one layer on one batch."""
 
     values: Float[Tensor, "sample position node"]
@@ -139,7 +139,7 @@ class Recorder:
             if c.assumed
         ]
 
-    def record(self, batch: Batch) -> list[Activations]:
+    def record(self, batch: Batch) -> list[LayerActivations]:
         """Run the module on a batch.
 
         Args:
@@ -154,7 +154,7 @@ class Recorder:
         wanted = {(call.module, call.number): i for i, call in enumerate(self.chosen)}
         counts = dict.fromkeys((call.module for call in self.chosen), 0)
         usual = {call.module: call.number for call in self.calls}
-        found: dict[int, Activations] = {}
+        found: dict[int, LayerActivations] = {}
 
         def record(name: str, part: nn.Module, inputs: Any, output: Any) -> None:
             counts[name] += 1
@@ -188,7 +188,7 @@ class Recorder:
                 f"{type(error).__name__}: {error}; give data as its forward takes it"
             ) from error
 
-    def _activations(self, call: Call, output: Tensor | None, batch: Batch) -> Activations:
+    def _activations(self, call: Call, output: Tensor | None, batch: Batch) -> LayerActivations:
         samples = next(iter(batch.arrays.values())).shape[self._data_axis]
         if output is None or output.ndim != len(call.shape) or output.shape[call.sample or 0] != samples:
             raise UserError(f"{call.name!r} of the {self.role} returns another kind of output on {batch.name}")
@@ -199,5 +199,5 @@ class Recorder:
         values = copied.reshape(len(copied), -1, copied.shape[-1])
         mask = batch.kwargs.get("attention_mask")
         if mask is None or positions != tuple(mask.shape[1:]):
-            return Activations(values, positions)
-        return Activations(values, positions, torch.as_tensor(mask).to(values.device).bool().flatten(1))
+            return LayerActivations(values, positions)
+        return LayerActivations(values, positions, torch.as_tensor(mask).to(values.device).bool().flatten(1))

@@ -8,7 +8,7 @@ from torch import nn
 
 from support.code_channels import Rows, bins, gaussian_channel, linear
 from understudy.measures.information.limits import _rounded_entropy, information_limit
-from understudy.nets.latent.likelihoods import Gaussian
+from understudy.nets.latent.likelihoods import GaussianLikelihood
 from understudy.nets.latent.model import LatentModel
 
 
@@ -58,13 +58,15 @@ def test_what_follows_the_end_of_a_sentence_does_not_count():
 def test_numbers_beside_noise_of_a_given_deviation():
     """½ log(v / σ²) in each coordinate that varies by more than the noise, reached by the Gaussian channel."""
     x = torch.tensor([[1.0, 0.01], [-1.0, -0.01]])
-    model = LatentModel(nn.Linear(2, 2), nn.Linear(1, 2), likelihood=Gaussian(0.5))
+    model = LatentModel(nn.Linear(2, 2), nn.Linear(1, 2), likelihood=GaussianLikelihood(0.5))
     found = limit(model, x)
     assert found.nats == pytest.approx(math.log(2))
     assert found.reason == "what numbers of the variance of the data can carry through noise of std 0.5"
     gain, std = 2.0, 0.3
     x = torch.randn(200_000, 1, generator=torch.Generator().manual_seed(0)).double() * math.hypot(gain, std)
-    channel = LatentModel(linear([[0.0], [0.0]], [0.0, 0.0]), linear([[gain]], [0.0]), likelihood=Gaussian(std))
+    channel = LatentModel(
+        linear([[0.0], [0.0]], [0.0, 0.0]), linear([[gain]], [0.0]), likelihood=GaussianLikelihood(std)
+    )
     assert limit(channel, x).nats == pytest.approx(math.log1p((gain / std) ** 2) / 2, abs=0.01)
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from support.code_channels import Bins, Rows, bins, channel_information, gaussian_channel, linear, random_network
 from understudy.measures.information.scalars import integrate_classes, integrate_number
-from understudy.nets.latent.likelihoods import Gaussian
+from understudy.nets.latent.likelihoods import GaussianLikelihood
 from understudy.nets.latent.model import LatentModel
 
 NONE, ONE = torch.Size([]), torch.Size([1])
@@ -53,7 +53,7 @@ def test_gaussian_channel(gain, noise):
 
 
 def test_a_given_deviation_of_the_data():
-    model = LatentModel(linear([[0.0], [0.0]], [0.0, 0.0]), linear([[2.0]], [5.0]), likelihood=Gaussian(0.5))
+    model = LatentModel(linear([[0.0], [0.0]], [0.0, 0.0]), linear([[2.0]], [5.0]), likelihood=GaussianLikelihood(0.5))
     assert of_number(model).information == pytest.approx(math.log1p(16) / 2, abs=1e-9)
     assert of_number(model).bound is None
 

@@ -15,7 +15,7 @@ from understudy import UserError
 from understudy.nets.latent import MLP, LatentModel, SavedCodes, SentenceDecoder, Table, load_codes, save_codes
 from understudy.nets.latent.codes import as_code
 from understudy.nets.latent.layers import mlp
-from understudy.nets.latent.likelihoods import Bernoulli, Gaussian
+from understudy.nets.latent.likelihoods import BernoulliLikelihood, GaussianLikelihood
 from understudy.nets.multi_exit import Grid, MSDNet, save_exits
 from understudy.training.latent.mutual_autoencoder import MutualAutoencoder
 
@@ -75,7 +75,7 @@ def test_a_model_of_sentences_survives_its_file(tmp_path, dtype):
     ("model", "x"),
     [
         (numbers(), torch.randn(5, 1)),
-        (LatentModel(mlp(2, 6), mlp(3, 2), mlp(2, 6), likelihood=Gaussian(0.3), latent=3), torch.randn(5, 2)),
+        (LatentModel(mlp(2, 6), mlp(3, 2), mlp(2, 6), likelihood=GaussianLikelihood(0.3), latent=3), torch.randn(5, 2)),
         (LatentModel(mlp(2, 4, 3), mlp(2, 2, 3), likelihood="bernoulli", latent=2), torch.tensor([[0.0, 1.0]])),
         (labels(), torch.tensor([0, 3, 1])),
     ],
@@ -104,7 +104,7 @@ def test_a_mutual_autoencoder_is_saved_as_its_model(tmp_path):
     save_codes(model, tmp_path / "a.safetensors", facts={"target": 1.0})
     saved = load_codes(tmp_path / "a.safetensors")
     assert type(saved.model) is LatentModel and saved.facts == {"target": 1.0}
-    assert saved.model.likelihood == Gaussian()
+    assert saved.model.likelihood == GaussianLikelihood()
 
 
 def test_a_loaded_model_can_be_trained(tmp_path):
@@ -168,7 +168,7 @@ class TestNotSaved:
         assert not list(tmp_path.iterdir())
 
     def test_another_likelihood(self, tmp_path):
-        class Own(Bernoulli):
+        class Own(BernoulliLikelihood):
             pass
 
         model = LatentModel(mlp(1, 2, 3), mlp(1, 1, 3), likelihood=Own(), latent=1)

@@ -12,11 +12,11 @@ from torch.distributions import Normal
 from understudy import UserError
 from understudy.nets.latent.likelihoods import (
     END,
-    Bernoulli,
-    Categorical,
-    Gaussian,
+    BernoulliLikelihood,
+    CategoricalLikelihood,
+    GaussianLikelihood,
     Likelihood,
-    Sequence,
+    SequenceLikelihood,
     counted_places,
     draw_class,
 )
@@ -62,7 +62,10 @@ def uniform():
 
 
 def test_all_are_likelihoods():
-    assert all(isinstance(each, Likelihood) for each in (Gaussian(), Bernoulli(), Categorical(), Sequence()))
+    assert all(
+        isinstance(each, Likelihood)
+        for each in (GaussianLikelihood(), BernoulliLikelihood(), CategoricalLikelihood(), SequenceLikelihood())
+    )
 
 
 class TestGaussian:
@@ -72,18 +75,18 @@ class TestGaussian:
         x = torch.randn(7, 2, dtype=torch.float64)
         normal = Normal(self.row[:2], (self.row[2:] / 2).exp())
         torch.testing.assert_close(
-            Gaussian().log_prob(Constant(self.row), torch.zeros(7, 1), x), normal.log_prob(x).sum(1)
+            GaussianLikelihood().log_prob(Constant(self.row), torch.zeros(7, 1), x), normal.log_prob(x).sum(1)
         )
 
     def test_a_given_deviation(self):
         x = torch.randn(7, 2, dtype=torch.float64)
-        found = Gaussian(std=0.3).log_prob(Constant(self.row[:2]), torch.zeros(7, 1), x)
+        found = GaussianLikelihood(std=0.3).log_prob(Constant(self.row[:2]), torch.zeros(7, 1), x)
         torch.testing.assert_close(found, Normal(self.row[:2], 0.3).log_prob(x).sum(1))
 
     def test_samples_are_differentiable_in_both_moments(self):
         row = self.row.clone().requires_grad_()
         noise = torch.tensor([[1.0, -2.0]], dtype=torch.float64)
-        x = Gaussian().sample(Constant(row), torch.zeros(1, 1), noise)
+        x = GaussianLikelihood().sample(Constant(row), torch.zeros(1, 1), noise)
         torch.testing.assert_close(x, row[None, :2] + (row[None, 2:] / 2).exp() * noise)
         (gradient,) = torch.autograd.grad(x.sum(), row)
         torch.testing.assert_close(gradient[:2], torch.ones(2, dtype=torch.float64))
@@ -91,22 +94,25 @@ class TestGaussian:
 
     def test_images_have_their_variances_along_the_colours(self):
         moments = Constant(torch.zeros(6, 4, 4))
-        assert Gaussian().log_prob(moments, torch.zeros(2, 1), torch.zeros(2, 3, 4, 4)).shape == (2,)
+        assert GaussianLikelihood().log_prob(moments, torch.zeros(2, 1), torch.zeros(2, 3, 4, 4)).shape == (2,)
 
     @pytest.mark.parametrize("std", [0.0, -1.0, math.nan, math.inf])
     def test_a_deviation_out_of_range(self, std):
         with pytest.raises(UserError, match="std must be a finite number above 0"):
-            Gaussian(std=std)
+            GaussianLikelihood(std=std)
 
 
 def test_bernoulli(uniform):
     logits = torch.tensor([0.5, -1.0, 3.0], dtype=torch.float64)
     decoder, z = Constant(logits), torch.zeros(ROWS, 1)
-    x = Bernoulli().sample(decoder, z, uniform)
+    x = BernoulliLikelihood().sample(decoder, z, uniform)
     p = logits.sigmoid()
     assert ((x.mean(0) - p).abs() < 4 * (p * (1 - p) / ROWS).sqrt()).all()
     torch.testing.assert_close(
-        Bernoulli().log_prob(decoder, z, x), TorchBernoulli(logits=logits).log_prob(x).sum(1), rtol=1e-10, atol=1e-10
+        BernoulliLikelihood().log_prob(decoder, z, x),
+        TorchBernoulli(logits=logits).log_prob(x).sum(1),
+        rtol=1e-10,
+        atol=1e-10,
     )
 
 
@@ -115,13 +121,13 @@ def test_categorical(places, uniform):
     logits = torch.tensor([[0.5, -1.0, 3.0, 0.0], [0.0, 0.0, 0.0, 0.0], [-2.0, 5.0, 1.0, -9.0]], dtype=torch.float64)
     logits, noise = (logits, uniform) if places else (logits[0], uniform[:, 0])
     decoder, z = Constant(logits), torch.zeros(ROWS, 1)
-    x = Categorical().sample(decoder, z, noise)
+    x = CategoricalLikelihood().sample(decoder, z, noise)
     assert x.shape == noise.shape
     p = logits.softmax(-1)
     share = nn.functional.one_hot(x, 4).double().mean(0)
     assert ((share - p).abs() < 4.5 * (p * (1 - p) / ROWS).sqrt() + 1e-12).all()
     wanted = TorchCategorical(logits=logits).log_prob(x)
-    torch.testing.assert_close(Categorical().log_prob(decoder, z, x), wanted.sum(1) if places else wanted)
+    torch.testing.assert_close(CategoricalLikelihood().log_prob(decoder, z, x), wanted.sum(1) if places else wanted)
 
 
 class TestSequence:
@@ -130,20 +136,20 @@ class TestSequence:
         every = torch.cartesian_prod(*[torch.arange(3)] * places)
         ended = (every == END).long().cumsum(1) - (every == END).long() > 0
         every = every.masked_fill(ended, END).unique(dim=0)
-        found = Sequence().log_prob(Markov(places), torch.zeros(len(every), 1), every)
+        found = SequenceLikelihood().log_prob(Markov(places), torch.zeros(len(every), 1), every)
         torch.testing.assert_close(found.exp().sum(), torch.ones((), dtype=torch.float64))
 
     def test_samples_have_their_probabilities(self, uniform):
         decoder = Markov(3)
-        x = Sequence().sample(decoder, torch.zeros(ROWS, 1), uniform)
+        x = SequenceLikelihood().sample(decoder, torch.zeros(ROWS, 1), uniform)
         sequences, counts = x.unique(dim=0, return_counts=True)
-        p = Sequence().log_prob(decoder, torch.zeros(len(sequences), 1), sequences).exp()
+        p = SequenceLikelihood().log_prob(decoder, torch.zeros(len(sequences), 1), sequences).exp()
         assert ((counts / ROWS - p).abs() < 4.5 * (p * (1 - p) / ROWS).sqrt()).all()
 
     def test_what_follows_the_end_does_not_count(self):
         x = torch.tensor([[1, 0, 0], [1, 0, 2], [1, 2, 1]])
         assert counted_places(x).tolist() == [[True, True, False], [True, True, False], [True, True, True]]
-        found = Sequence().log_prob(Markov(3), torch.zeros(3, 1), x)
+        found = SequenceLikelihood().log_prob(Markov(3), torch.zeros(3, 1), x)
         assert found[0] == found[1]
 
 
@@ -156,13 +162,33 @@ def test_a_number_just_below_one_is_the_last_class():
 @pytest.mark.parametrize(
     ("likelihood", "row", "x", "words"),
     [
-        (Gaussian(), torch.zeros(2), torch.zeros(2, 2), r"means and log variances of the shape of the data, \[2\] for"),
-        (Gaussian(std=1.0), torch.zeros(3), torch.zeros(2, 2), r"\[2\] for each row, got \[3\]"),
-        (Bernoulli(), torch.zeros(3), torch.zeros(2, 2), "decoder must return logits of the shape of the data"),
-        (Categorical(), torch.zeros(2, 5), torch.zeros(2, 3, dtype=torch.long), r"\[3\] for each row, got \[2\]"),
-        (Categorical(), torch.zeros(5), torch.tensor([0, 5]), "data must be classes from 0 to 4, .* got 0 to 5"),
-        (Categorical(), torch.zeros(5), torch.tensor([-1, 2]), "got −1 to 2"),
-        (Sequence(), torch.zeros(5), torch.zeros(2, 3, dtype=torch.long), "must have a method generate"),
+        (
+            GaussianLikelihood(),
+            torch.zeros(2),
+            torch.zeros(2, 2),
+            r"means and log variances of the shape of the data, \[2\] for",
+        ),
+        (GaussianLikelihood(std=1.0), torch.zeros(3), torch.zeros(2, 2), r"\[2\] for each row, got \[3\]"),
+        (
+            BernoulliLikelihood(),
+            torch.zeros(3),
+            torch.zeros(2, 2),
+            "decoder must return logits of the shape of the data",
+        ),
+        (
+            CategoricalLikelihood(),
+            torch.zeros(2, 5),
+            torch.zeros(2, 3, dtype=torch.long),
+            r"\[3\] for each row, got \[2\]",
+        ),
+        (
+            CategoricalLikelihood(),
+            torch.zeros(5),
+            torch.tensor([0, 5]),
+            "data must be classes from 0 to 4, .* got 0 to 5",
+        ),
+        (CategoricalLikelihood(), torch.zeros(5), torch.tensor([-1, 2]), "got −1 to 2"),
+        (SequenceLikelihood(), torch.zeros(5), torch.zeros(2, 3, dtype=torch.long), "must have a method generate"),
     ],
 )
 def test_outputs_that_do_not_fit_are_refused(likelihood, row, x, words):

@@ -8,7 +8,12 @@ from torch import nn
 
 from understudy import UserError
 from understudy.nets.latent.codes import prior_log_prob
-from understudy.nets.latent.likelihoods import Bernoulli, Categorical, Gaussian, Sequence
+from understudy.nets.latent.likelihoods import (
+    BernoulliLikelihood,
+    CategoricalLikelihood,
+    GaussianLikelihood,
+    SequenceLikelihood,
+)
 from understudy.nets.latent.model import LatentModel
 
 X = torch.tensor([[0.7], [-0.4]], dtype=torch.float64)
@@ -111,9 +116,9 @@ class Generating(nn.Module):
 @pytest.mark.parametrize(
     ("decoder", "x", "kind"),
     [
-        (nn.Linear(1, 4), torch.zeros(3, 2), Gaussian),
-        (nn.Linear(1, 4), torch.zeros(3, dtype=torch.long), Categorical),
-        (Generating(), torch.zeros(3, 5, dtype=torch.long), Sequence),
+        (nn.Linear(1, 4), torch.zeros(3, 2), GaussianLikelihood),
+        (nn.Linear(1, 4), torch.zeros(3, dtype=torch.long), CategoricalLikelihood),
+        (Generating(), torch.zeros(3, 5, dtype=torch.long), SequenceLikelihood),
     ],
 )
 def test_likelihood_and_code_follow_from_the_data(decoder, x, kind):
@@ -131,8 +136,10 @@ def test_likelihood_and_code_follow_from_the_data(decoder, x, kind):
 
 
 def test_a_given_likelihood_is_kept():
-    assert isinstance(LatentModel(nn.Identity(), nn.Identity(), likelihood="bernoulli").likelihood, Bernoulli)
-    assert LatentModel(nn.Identity(), nn.Identity(), likelihood=Gaussian(0.1)).likelihood == Gaussian(0.1)
+    assert isinstance(LatentModel(nn.Identity(), nn.Identity(), likelihood="bernoulli").likelihood, BernoulliLikelihood)
+    assert LatentModel(
+        nn.Identity(), nn.Identity(), likelihood=GaussianLikelihood(0.1)
+    ).likelihood == GaussianLikelihood(0.1)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from support.torch_layers import as_torch_lstm
 from understudy import UserError
 from understudy.nets.latent.initial import initialise
-from understudy.nets.latent.likelihoods import END, Sequence, draw_class
+from understudy.nets.latent.likelihoods import END, SequenceLikelihood, draw_class
 from understudy.nets.latent.sentences import SentenceDecoder, SentenceEncoder
 
 WORDS, LATENT, LONGEST = 6, 2, 5
@@ -50,17 +51,6 @@ def rows(sentences, places):
 word_lists = st.lists(st.lists(st.integers(1, WORDS - 1), max_size=LONGEST), min_size=1, max_size=4)
 
 
-def lstm(layer):
-    """torch's layer with the parameters of one of ours."""
-    other = nn.LSTM(layer.inputs, layer.hidden, batch_first=True).double()
-    with torch.no_grad():
-        for name in ("weight_ih", "weight_hh"):
-            getattr(other, f"{name}_l0").copy_(getattr(layer, name))
-        other.bias_ih_l0.copy_(layer.bias)
-        other.bias_hh_l0.zero_()
-    return other
-
-
 class TestEncoder:
     @given(sentences=word_lists)
     def test_torch_computes_the_same_of_each_sentence_alone(self, encoder, sentences):
@@ -68,7 +58,7 @@ class TestEncoder:
         for i, words in enumerate(sentences):
             embedded = encoder.embedding(torch.tensor([[*words, END]]))
             ends = [
-                lstm(layer)(each)[0][:, -1]
+                as_torch_lstm(layer)(each)[0][:, -1]
                 for layer, each in ((encoder.forwards, embedded), (encoder.backwards, embedded.flip(1)))
             ]
             torch.testing.assert_close(found[i], encoder.output(torch.cat(ends, 1))[0])
@@ -104,22 +94,22 @@ class TestDecoder:
         z, x = codes(3), torch.tensor([[1, 2, 5, END], [3, END, END, END], [4, 4, 4, 4]])
         before = torch.cat([torch.full((3, 1), END), x[:, :-1]], 1)
         inputs = torch.cat([decoder.embedding(before), z[:, None].expand(-1, 4, -1)], 2)
-        torch.testing.assert_close(decoder(z, x), decoder.output(lstm(decoder.layer)(inputs)[0]))
+        torch.testing.assert_close(decoder(z, x), decoder.output(as_torch_lstm(decoder.layer)(inputs)[0]))
 
     @given(sentences=word_lists, more=st.integers(1, 4), seed=st.integers(0, 99))
     def test_padding_changes_no_likelihood(self, decoder, sentences, more, seed):
         x, z = rows(sentences, LONGEST + 1), codes(len(sentences))
-        wanted = Sequence().log_prob(decoder, z, x)
-        longer = Sequence().log_prob(decoder, z, rows(sentences, LONGEST + 1 + more))
+        wanted = SequenceLikelihood().log_prob(decoder, z, x)
+        longer = SequenceLikelihood().log_prob(decoder, z, rows(sentences, LONGEST + 1 + more))
         torch.testing.assert_close(longer, wanted, rtol=0, atol=1e-13)
         garbage = torch.randint(WORDS, x.shape, generator=torch.Generator().manual_seed(seed))
         after = torch.arange(LONGEST + 1) > torch.tensor([[len(each)] for each in sentences])
-        changed = Sequence().log_prob(decoder, z, torch.where(after, garbage, x))
+        changed = SequenceLikelihood().log_prob(decoder, z, torch.where(after, garbage, x))
         torch.testing.assert_close(changed, wanted, rtol=0, atol=1e-13)
 
     def test_padding_has_no_gradient(self, decoder):
         x, z = torch.tensor([[1, END, 3, 3]]), codes(1)
-        loss = Sequence().log_prob(decoder, z, x).sum()
+        loss = SequenceLikelihood().log_prob(decoder, z, x).sum()
         embedded, bias = torch.autograd.grad(loss, (decoder.embedding.weight, decoder.output.bias), retain_graph=True)
         assert not embedded[3].any()
         # Only two places count: the gradient of the biases is that of their two predictions.
@@ -129,7 +119,7 @@ class TestDecoder:
     @given(sentences=word_lists)
     def test_likelihoods_are_products_over_places(self, decoder, sentences):
         z = codes(len(sentences))
-        found = Sequence().log_prob(decoder, z, rows(sentences, LONGEST + 1))
+        found = SequenceLikelihood().log_prob(decoder, z, rows(sentences, LONGEST + 1))
         for i, words in enumerate(sentences):
             x = torch.tensor([[*words, END]])
             logits = decoder(z[i : i + 1], x)[0].log_softmax(1)
@@ -142,7 +132,7 @@ class TestDecoder:
         ended = [each for n in range(places) for each in itertools.product(words, repeat=n)]
         x = rows([*ended, *itertools.product(words, repeat=places)], places)
         for code in z:
-            log_prob = Sequence().log_prob(decoder, code.expand(len(x), 1), x)
+            log_prob = SequenceLikelihood().log_prob(decoder, code.expand(len(x), 1), x)
             assert log_prob.exp().sum().item() == pytest.approx(1, abs=1e-12)
             assert log_prob.exp().max() < 0.99
 
@@ -164,7 +154,7 @@ class TestDecoder:
         all_ = rows(
             [*((),), *((1,), (2,)), *itertools.product((1, 2), repeat=2), *itertools.product((1, 2), repeat=3)], 3
         )
-        probable = Sequence().log_prob(decoder, z[: len(all_)], all_).exp().tolist()
+        probable = SequenceLikelihood().log_prob(decoder, z[: len(all_)], all_).exp().tolist()
         assert sum(counts[tuple(each)] for each in all_.tolist()) == count
         for each, p in zip(all_.tolist(), probable, strict=True):
             assert abs(counts[tuple(each)] / count - p) < 4.5 * math.sqrt(p * (1 - p) / count)

@@ -11,7 +11,7 @@ from support.fake_gpu import FakeGpu
 from support.made import computed_run
 from support.runs import made_run
 from understudy._errors import UserError
-from understudy.papers.distillation.monotonicity.claims import Correlation, claims, correlation, read_learners
+from understudy.papers.distillation.monotonicity.claims import RiskCorrelation, claims, correlation, read_learners
 from understudy.papers.distillation.monotonicity.story import read_steps, story
 from understudy.papers.distillation.monotonicity.study import DESCENT, DISTILLATION, LIMIT, PATH, Monotonicity
 from understudy.papers.distillation.theory import soft_labels as distillation
@@ -261,9 +261,9 @@ def test_learners_on_a_gpu_are_those_of_the_cpu(small):
 
 
 def test_a_correlation_is_negative_if_its_whole_interval_is():
-    assert Correlation(-0.4, -0.6, -0.1).verdict(1).holds
-    assert not Correlation(-0.4, -0.9, 0.1).verdict(1).holds
-    assert not Correlation(0.1, -0.9, -0.1).verdict(1).holds
+    assert RiskCorrelation(-0.4, -0.6, -0.1).verdict(1).holds
+    assert not RiskCorrelation(-0.4, -0.9, 0.1).verdict(1).holds
+    assert not RiskCorrelation(0.1, -0.9, -0.1).verdict(1).holds
 
 
 def test_learners_of_almost_equal_deltas_have_different_names():

@@ -10,7 +10,7 @@ import understudy as us
 from support.commands import Said
 from understudy.lab.execute import execute
 from understudy.papers.luck.irrelevant_nodes import claims as decisions
-from understudy.papers.luck.irrelevant_nodes.claims import Weights, claims, kept_epochs, weights_of
+from understudy.papers.luck.irrelevant_nodes.claims import IrrelevantWeights, claims, kept_epochs, weights_of
 from understudy.papers.luck.irrelevant_nodes.story import story
 from understudy.papers.luck.irrelevant_nodes.study import IrrelevantNodes, lucky
 
@@ -94,8 +94,8 @@ def test_a_run_in_which_all_diverge_is_reported(tmp_path):
 
 def decided(monkeypatch, to_lucky=0.05, to_irrelevant=0.95, cosine=0.9, found=1.0):
     """Claims on ten networks per start with the same weights; with random starts nothing changes."""
-    changes = {"lucky": Weights(np.array([1.0, to_lucky]), np.array([1.0, to_irrelevant]), cosine, 2, found)}
-    changes["random"] = Weights(np.ones(2), np.ones(2), 1.0, 0, 0.5)
+    changes = {"lucky": IrrelevantWeights(np.array([1.0, to_lucky]), np.array([1.0, to_irrelevant]), cosine, 2, found)}
+    changes["random"] = IrrelevantWeights(np.ones(2), np.ones(2), 1.0, 0, 0.5)
     monkeypatch.setattr(decisions, "weights_of", lambda run, start, multiple: [[changes[start]] * 3] * 10)
     return {claim.part: claim for claim in claims(IrrelevantNodes(), None)}
 

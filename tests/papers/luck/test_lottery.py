@@ -24,7 +24,7 @@ from understudy.papers.luck.lottery.claims import claims, compared, final_losses
 from understudy.papers.luck.lottery.story import pairs, story, won_again
 from understudy.papers.luck.lottery.study import TICKETS, LotteryTickets, redrawn, winners
 from understudy.papers.specialization.two_layer.study import TwoLayer
-from understudy.report.terminal.tables import Watch
+from understudy.report.terminal.tables import LiveDisplay
 from understudy.store import Run
 
 TEACHER = us.teachers.distinct_rows((6, 3, 4), seeds=[1, 2], dtype=torch.float64)
@@ -115,7 +115,7 @@ def train(tmp_path_factory):
     """Trains and records without drawing the page."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("understudy.lab.execute.write_report", lambda *_: None)
-        yield lambda study: execute(study, tmp_path_factory.mktemp("runs"), Watch("lottery"))
+        yield lambda study: execute(study, tmp_path_factory.mktemp("runs"), LiveDisplay("lottery"))
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def run(train):
 
 def test_tickets_start_from_the_run_they_depend_on_and_full_students_end_as_in_it(run):
     study = LotteryTickets(**SMALL)
-    need = execute(study.depends_on()[0], run.folder.parents[1], Watch("lottery"))  # finished already
+    need = execute(study.depends_on()[0], run.folder.parents[1], LiveDisplay("lottery"))  # finished already
     begun, ended = (need.weights(f"epoch.{epoch}") for epoch in (0, 2))
     groups = run.weights("epoch.0")
     assert [group.sizes[1] for group in groups] == [3, 3, 6, 3, 3, 9]

@@ -17,7 +17,7 @@ from understudy.papers.luck.over_parameterization.claims import claims, correlat
 from understudy.papers.luck.over_parameterization.story import story
 from understudy.papers.luck.over_parameterization.study import NAMES, OverParameterization
 from understudy.report.figures import Curves
-from understudy.report.terminal.tables import Watch
+from understudy.report.terminal.tables import LiveDisplay
 
 WIDTHS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 SMALL = {"networks": ("fc", "cnn"), "seeds": 2, "teacher_layers": (3, 4), "multiple": (1.0, 2.0), "dim": 5, "image": 6}
@@ -89,7 +89,7 @@ def test_the_rate_is_that_of_the_error_averaged_over_outputs():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return execute(OverParameterization(**SMALL), tmp_path_factory.mktemp("runs"), Watch("wide"))
+    return execute(OverParameterization(**SMALL), tmp_path_factory.mktemp("runs"), LiveDisplay("wide"))
 
 
 def test_the_story_of_a_run_of_both_kinds(run):

@@ -11,7 +11,7 @@ from understudy import UserError
 from understudy.papers.multi_exit.multi_exit.claims import claims
 from understudy.papers.multi_exit.multi_exit.results import accuracies, accuracy_table, published
 from understudy.papers.multi_exit.multi_exit.story import story
-from understudy.papers.multi_exit.multi_exit.study import MultiExit, Setting
+from understudy.papers.multi_exit.multi_exit.study import ExitSetting, MultiExitStudy
 from understudy.papers.multi_exit.published import BUDGET, DISTILLATION, EXIT_WISE, LOSSES, SEMI_SUPERVISED
 from understudy.papers.multi_exit.shapes import Shapes
 from understudy.report.figures import Curves
@@ -82,7 +82,9 @@ def decided(study, **how):
 
 @pytest.fixture(scope="module")
 def whole():
-    return MultiExit(seeds=2, images=(150, 250), temperatures=("annealed", "1", "2", "4"), teachers=("last", "later"))
+    return MultiExitStudy(
+        seeds=2, images=(150, 250), temperatures=("annealed", "1", "2", "4"), teachers=("last", "later")
+    )
 
 
 class TestClaims:
@@ -94,19 +96,19 @@ class TestClaims:
 
     @pytest.mark.parametrize(("points", "holds"), [(1.4, True), (1.6, False), (-1.4, True), (-1.6, False)])
     def test_a_point_and_a_half_is_the_bound(self, points, holds):
-        study = MultiExit(losses=(EXIT_WISE,))
+        study = MultiExitStudy(losses=(EXIT_WISE,))
         assert decided(study, shift=points)["CIFAR(150), exit-wise"].holds is holds
 
     def test_the_order_of_losses_is_decided_at_exit_1(self):
         first = [BUDGET[150, loss][0].value for loss in LOSSES]
         assert first == sorted(first)
-        found = decided(MultiExit(), changes={SEMI_SUPERVISED: -1.3})
+        found = decided(MultiExitStudy(), changes={SEMI_SUPERVISED: -1.3})
         assert not found["CIFAR(150), order"].holds
         assert found["CIFAR(150), semi-supervised"].holds
 
     @pytest.mark.parametrize(("adjusted", "holds"), [(0.41, True), (0.39, False), (0.5, True), (0.51, False)])
     def test_the_confidence_stays_within_a_tenth_below_its_limit(self, adjusted, holds):
-        study = MultiExit(losses=(DISTILLATION,), seeds=1)
+        study = MultiExitStudy(losses=(DISTILLATION,), seeds=1)
         assert decided(study, adjusted=adjusted)["confidence, CIFAR(150)"].holds is holds
 
     def test_temperature_one_must_be_a_point_worse(self, whole):
@@ -123,10 +125,10 @@ class TestClaims:
 
     @pytest.mark.parametrize("option", [{"epochs": 299}, {"rate": 0.1}, {"layers": 26, "exits": (26,)}, {"test": 100}])
     def test_other_settings_decide_nothing(self, option):
-        assert not claims.applies(MultiExit(**option))
+        assert not claims.applies(MultiExitStudy(**option))
 
     def test_one_seed_is_no_mean(self):
-        assert not any("exit-wise" in part for part in decided(MultiExit(seeds=1)))
+        assert not any("exit-wise" in part for part in decided(MultiExitStudy(seeds=1)))
 
 
 def test_accuracies_have_their_standard_error(whole):
@@ -164,16 +166,16 @@ def test_the_story_draws_what_the_run_has(whole):
 
 @pytest.fixture(scope="module")
 def on_made():
-    return MultiExit(made=200)  # otherwise as in the thesis
+    return MultiExitStudy(made=200)  # otherwise as in the thesis
 
 
 class TestMadeImages:
     def test_take_the_place_of_cifar100_only_without_a_folder(self, tmp_path, on_made):
-        assert isinstance(MultiExit.quick().source(), Shapes)
+        assert isinstance(MultiExitStudy.quick().source(), Shapes)
         assert on_made.grid.classes == 20 and on_made.exit_plan(on_made.members()[0]).per_class == 150
         with pytest.raises(UserError, match=r"--data: .*download.*--made"):
-            replace(MultiExit.quick(), data=str(tmp_path)).source()
-        assert replace(MultiExit.quick(), data=str(tmp_path)).grid.classes == 100
+            replace(MultiExitStudy.quick(), data=str(tmp_path)).source()
+        assert replace(MultiExitStudy.quick(), data=str(tmp_path)).grid.classes == 100
 
     def test_decide_no_claim(self, on_made):
         assert claims.applies(replace(on_made, made=0)) and not claims.applies(on_made)
@@ -206,7 +208,7 @@ def test_networks_of_a_group_have_one_form_of_batches(whole):
         assert len({member.images for member in group}) == 1
     files = [whole.file(member) for group in groups for member in group]
     assert len(set(files)) == len(files)
-    assert Setting(DISTILLATION, "2.0", "last").label == "distillation, T = 2"
+    assert ExitSetting(DISTILLATION, "2.0", "last").label == "distillation, T = 2"
 
 
 @pytest.mark.parametrize(
@@ -232,10 +234,10 @@ def test_networks_of_a_group_have_one_form_of_batches(whole):
 )
 def test_options_that_cannot_work_are_refused(options, words):
     with pytest.raises(UserError) as refused:
-        MultiExit(**options)
+        MultiExitStudy(**options)
     assert words in str(refused.value)
 
 
 def test_missing_data_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(UserError, match=r"--data: .*download"):
-        list(MultiExit(data=str(tmp_path)).pieces())
+        list(MultiExitStudy(data=str(tmp_path)).pieces())

@@ -14,7 +14,7 @@ from understudy._errors import UserError
 from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
 from understudy.papers.specialization.augmented.claims import EXPONENTS, aligned_share, samples_needed, sizes
-from understudy.papers.specialization.augmented.study import AugmentedData, Cell
+from understudy.papers.specialization.augmented.study import AugmentedData, SampleSetting
 
 FULL = AugmentedData()
 TINY = AugmentedData(
@@ -137,13 +137,18 @@ def test_the_exponents_are_those_of_the_theorems():
 
 def test_one_value_is_varied_at_a_time():
     study = AugmentedData(dim=(8, 4), teacher_nodes=(4, 2), active=(0.5, 0.2))
-    assert study.settings == (Cell(8, 4, 0.5), Cell(4, 4, 0.5), Cell(8, 2, 0.5), Cell(8, 4, 0.2))
-    assert study.boundaries(Cell(8, 4, 0.5)) == 4 + 20
+    assert study.settings == (
+        SampleSetting(8, 4, 0.5),
+        SampleSetting(4, 4, 0.5),
+        SampleSetting(8, 2, 0.5),
+        SampleSetting(8, 4, 0.2),
+    )
+    assert study.boundaries(SampleSetting(8, 4, 0.5)) == 4 + 20
 
 
 def test_teacher_nodes_are_active_on_the_given_share():
     study = AugmentedData(seeds=2)
-    teacher = study.teacher(Cell(8, 4, 0.25))
+    teacher = study.teacher(SampleSetting(8, 4, 0.25))
     x = us.data.Gaussian(8, 1.0, evaluation=20_000).evaluating(1)
     active = (teacher.activations(x).hidden[0] > 0).double().mean(1)
     assert (active - 0.25).abs().max() < 4 * np.sqrt(0.25 * 0.75 / 20_000)

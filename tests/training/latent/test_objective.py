@@ -11,9 +11,9 @@ from support.code_channels import Rows, gaussian_channel, random_network
 from understudy import UserError
 from understudy.nets.latent import LatentModel, SentenceDecoder, SentenceEncoder, initialise
 from understudy.nets.latent.codes import prior_entropy, prior_log_prob
-from understudy.training.latent.objective import CodeObjective, Weights, inference_loss, infomax, lower_bound
+from understudy.training.latent.objective import CodeObjective, TermWeights, inference_loss, infomax, lower_bound
 
-PLAIN = Weights(beta=1.0, free_bits=0.0, target=0.0, penalty=0.0)
+PLAIN = TermWeights(beta=1.0, free_bits=0.0, target=0.0, penalty=0.0)
 
 
 def draws(seed, *shape):
@@ -110,7 +110,7 @@ class TestSchedule:
     def test_the_penalty_begins_at_its_step_and_needs_a_target(self):
         objective = CodeObjective(target=1.5, penalty=2.0, penalty_from=3, free_bits=0.1)
         assert [objective.weights(step).penalty for step in (0, 2, 3, 8)] == [0, 0, 2.0, 2.0]
-        assert objective.weights(5) == Weights(1.0, 0.1, 1.5, 2.0)
+        assert objective.weights(5) == TermWeights(1.0, 0.1, 1.5, 2.0)
         assert CodeObjective(penalty=2.0).weights(5).penalty == 0
         assert CodeObjective(target=0.0).weights(0).penalty == 1.0  # M = 0 is a target
 

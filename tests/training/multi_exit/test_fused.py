@@ -8,7 +8,7 @@ import torch
 
 from understudy._errors import UserError
 from understudy.nets.multi_exit.grid import Grid
-from understudy.training.multi_exit.engine import Batches, MultiExitEngine, Pictures
+from understudy.training.multi_exit.engine import Batches, ExitImages, MultiExitEngine
 from understudy.training.multi_exit.initial import initial_weights
 from understudy.training.multi_exit.objectives import ExitObjective
 from understudy.training.multi_exit.plain import PlainEngine
@@ -32,7 +32,7 @@ def pictures(grid):
     shape = (IMAGES, grid.colours, grid.image, grid.image)
     pixels = torch.randint(0, 256, shape, dtype=torch.uint8, generator=random)
     moments = (0.5, 0.4, 0.6)[: grid.colours], (0.25, 0.2, 0.3)[: grid.colours]
-    return Pictures(pixels, torch.arange(IMAGES) % grid.classes, *moments, border=BORDER)
+    return ExitImages(pixels, torch.arange(IMAGES) % grid.classes, *moments, border=BORDER)
 
 
 def batches(nets, steps, rows, labelled=None, seed=0):

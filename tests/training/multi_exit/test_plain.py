@@ -10,7 +10,7 @@ from support.exit_training import GRID, pictures
 from understudy._errors import UserError
 from understudy.data.images.epoch_batches import draw_epoch
 from understudy.nets.multi_exit.msdnet import MSDNet
-from understudy.training.multi_exit.engine import Batches, Pictures
+from understudy.training.multi_exit.engine import Batches, ExitImages
 from understudy.training.multi_exit.initial import initial_weights
 from understudy.training.multi_exit.objectives import ExitObjective
 from understudy.training.multi_exit.plain import PlainEngine
@@ -86,7 +86,7 @@ class TestSteps:
     def test_classes_of_unlabelled_rows_do_not_matter(self):
         given = batches([4], extra=torch.arange(80, 140))
         others = torch.cat((PICTURES.labels[:80], torch.full((130,), 6)))
-        unknown = Pictures(PICTURES.pixels, others, PICTURES.mean, PICTURES.std, PICTURES.border)
+        unknown = ExitImages(PICTURES.pixels, others, PICTURES.mean, PICTURES.std, PICTURES.border)
         one, two = (PlainEngine(GRID, [4], [DISTILLED], each).train(given, [0.3]) for each in (PICTURES, unknown))
         assert all(map(torch.equal, one, two))
 
@@ -172,6 +172,8 @@ class TestState:
 @pytest.mark.wrong_shapes
 def test_bad_values_are_refused(given, text):
     rest = {name: given.pop(name) for name in ("seeds", "objectives") if name in given}
-    made = Pictures(**{name: getattr(PICTURES, name) for name in ("pixels", "labels", "mean", "std", "border")} | given)
+    made = ExitImages(
+        **{name: getattr(PICTURES, name) for name in ("pixels", "labels", "mean", "std", "border")} | given
+    )
     with pytest.raises(UserError, match=text):
         PlainEngine(**{"grid": GRID, "seeds": [1], "objectives": [DISTILLED], "pictures": made} | rest)

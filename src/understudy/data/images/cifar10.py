@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from understudy._errors import UserError
 from understudy.data.images import cifar_files
 from understudy.data.images.base import AGAIN, Images, data_folder, require_at_most
-from understudy.data.images.cifar_files import DIM, IMAGE, Layout, Place, Publication, parse_pickle, read_binary
+from understudy.data.images.cifar_files import DIM, IMAGE, CifarLayout, Place, Publication, parse_pickle, read_binary
 from understudy.data.images.crops import CroppedImages
 
 _TRAIN, _TEST, _BATCH = 50_000, 10_000, 10_000
 _MEAN, _STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 _BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
-_BINARY = Layout("cifar-10-binary.tar.gz", "cifar-10-batches-bin", tuple(f"{batch}.bin" for batch in _BATCHES))
-_PYTHON = Layout("cifar-10-python.tar.gz", "cifar-10-batches-py", _BATCHES)
+_BINARY = CifarLayout("cifar-10-binary.tar.gz", "cifar-10-batches-bin", tuple(f"{batch}.bin" for batch in _BATCHES))
+_PYTHON = CifarLayout("cifar-10-python.tar.gz", "cifar-10-batches-py", _BATCHES)
 _PUBLICATION = Publication("CIFAR-10", _BINARY, _PYTHON, 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530")
 
 PUBLISHED = {

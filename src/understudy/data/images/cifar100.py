@@ -22,14 +22,14 @@ from understudy._errors import UserError
 from understudy.data.images import cifar_files
 from understudy.data.images.base import AGAIN, Images, data_folder, require_at_most
 from understudy.data.images.cifar100_names import COARSE, FINE
-from understudy.data.images.cifar_files import IMAGE, Layout, Place, Publication, Records
+from understudy.data.images.cifar_files import IMAGE, CifarLayout, CifarRecords, Place, Publication
 from understudy.data.images.crops import CroppedImages
 from understudy.data.images.labelled_split import LabelledSplit, split_classes
 
 _TRAIN, _TEST = 50_000, 10_000
 _MEAN, _STD = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
-_BINARY = Layout("cifar-100-binary.tar.gz", "cifar-100-binary", ("train.bin", "test.bin"))
-_PYTHON = Layout("cifar-100-python.tar.gz", "cifar-100-python", ("train", "test"))
+_BINARY = CifarLayout("cifar-100-binary.tar.gz", "cifar-100-binary", ("train.bin", "test.bin"))
+_PYTHON = CifarLayout("cifar-100-python.tar.gz", "cifar-100-python", ("train", "test"))
 _PUBLICATION = Publication("CIFAR-100", _BINARY, _PYTHON, 168_513_733, "03b5dce01913d631647c71ecec9e9cb8")
 
 _KINDS = {"fine": FINE, "coarse": COARSE}
@@ -154,7 +154,7 @@ def _read(place: Place) -> _Contents:
     return _Contents(torch.from_numpy(pixels), dict(zip(_KINDS, torch.from_numpy(labels), strict=True)))
 
 
-def _read_file(file: Path, images: int, layout: Layout) -> Records:
+def _read_file(file: Path, images: int, layout: CifarLayout) -> CifarRecords:
     """Read one file; its labels are [fine or coarse, image]."""
     if layout == _BINARY:
         coarse_first, pixels = cifar_files.read_binary(file, images, kinds=2)
@@ -166,7 +166,7 @@ def _read_file(file: Path, images: int, layout: Layout) -> Records:
     for (kind, names), each in zip(_KINDS.items(), labels, strict=True):
         cifar_files.require_labels(file, each, len(names), f"{kind} label")
     cifar_files.require_balance(file.parent, file.name, labels[0], FINE)
-    return Records(labels, pixels)
+    return CifarRecords(labels, pixels)
 
 
 def _require_hierarchy(files: list[Path], labels: list[NDArray[np.int64]]) -> None:

@@ -25,7 +25,7 @@ _ADDRESS = "https://www.cs.toronto.edu/~kriz/"
 _MOST_NAMED = 10
 
 
-class Layout(NamedTuple):
+class CifarLayout(NamedTuple):
     """A published layout: the archive, the folder in it and the files in that, training files first."""
 
     archive: str
@@ -37,25 +37,25 @@ class Place(NamedTuple):
     """The folder with the files, and their layout."""
 
     folder: Path
-    layout: Layout
+    layout: CifarLayout
 
 
 class Publication(NamedTuple):
     """A data set as its author publishes it: both layouts, with size and MD5 of the binary archive."""
 
     name: str
-    binary: Layout
-    python: Layout
+    binary: CifarLayout
+    python: CifarLayout
     size: int
     md5: str
 
     @property
-    def layouts(self) -> tuple[Layout, Layout]:
+    def layouts(self) -> tuple[CifarLayout, CifarLayout]:
         """Both layouts, in the order in which they are searched."""
         return self.binary, self.python
 
 
-class Records(NamedTuple):
+class CifarRecords(NamedTuple):
     """Contents of a file: each kind of label of every image, and its pixels."""
 
     labels: NDArray[np.int64]
@@ -110,12 +110,12 @@ def _how_to_get(folder: Path, publication: Publication) -> str:
     )
 
 
-def _unpack(folder: Path, layout: Layout) -> str:
+def _unpack(folder: Path, layout: CifarLayout) -> str:
     where, archive = shlex.quote(str(folder)), shlex.quote(str(folder / layout.archive))
     return f"unpack it with `tar -xzf {archive} -C {where}`"
 
 
-def read_binary(file: Path, images: int, kinds: int) -> Records:
+def read_binary(file: Path, images: int, kinds: int) -> CifarRecords:
     """Read a file of records: one byte for each kind of label, then the pixels.
 
     Args:
@@ -135,7 +135,7 @@ def read_binary(file: Path, images: int, kinds: int) -> Records:
     if found != expected:
         raise UserError(f"{file}: the file must have {expected:,} bytes, got {found:,}, {AGAIN}")
     records = np.fromfile(file, np.uint8).reshape(images, kinds + DIM)
-    return Records(records[:, :kinds].T.astype(np.int64), records[:, kinds:])
+    return CifarRecords(records[:, :kinds].T.astype(np.int64), records[:, kinds:])
 
 
 class Recorded:
@@ -205,7 +205,7 @@ def read_pickle(file: Path, images: int, needed: str) -> bytes:
 
 def parse_pickle(
     content: bytes, file: Path, publication: Publication, *, images: int, kinds: Sequence[str], checksum: str = ""
-) -> Records:
+) -> CifarRecords:
     """Take labels and pixels from a pickled dict, without executing anything in it.
 
     Args:
@@ -228,7 +228,7 @@ def parse_pickle(
         for kind, each in zip(kinds, labels, strict=True):
             if len(each) != images or not all(type(label) is int for label in each):
                 raise ValueError(kind)
-        return Records(np.array(labels, np.int64), _array(pixels, images))
+        return CifarRecords(np.array(labels, np.int64), _array(pixels, images))
     except UserError as error:
         raise UserError(f"{file}: {error}") from None
     except Exception as error:  # arbitrary bytes can raise any exception in a decoder

@@ -27,7 +27,7 @@ _FORMATS = ("JPEG", "PNG", "WEBP", "BMP")
 _MOST_NAMED = 5
 
 
-class _Part(NamedTuple):
+class _FolderPart(NamedTuple):
     """Files of the training or validation images, sorted by class and name, and the class of each."""
 
     files: tuple[Path, ...]
@@ -144,11 +144,11 @@ class ClassFolders:
         return Path(self.folder).expanduser()
 
     @cached_property
-    def _train(self) -> _Part:
+    def _train(self) -> _FolderPart:
         return _list_files(self._root / "train", self.names)
 
     @cached_property
-    def _validation(self) -> _Part:
+    def _validation(self) -> _FolderPart:
         return _list_files(self._root / "val", self.names)
 
 
@@ -172,7 +172,7 @@ def _enumerate(names: list[str]) -> str:
     return f"{', '.join([*names[:_MOST_NAMED], *more])} {'is' if len(names) == 1 else 'are'}"
 
 
-def _list_files(folder: Path, names: tuple[str, ...]) -> _Part:
+def _list_files(folder: Path, names: tuple[str, ...]) -> _FolderPart:
     """List the images of all classes without opening them."""
     files: list[Path] = []
     counts = []
@@ -185,7 +185,7 @@ def _list_files(folder: Path, names: tuple[str, ...]) -> _Part:
                 raise _not_an_image(folder / name / each, f"its name ends in none of {', '.join(_SUFFIXES)}")
         files += (folder / name / each for each in here)
         counts.append(len(here))
-    return _Part(tuple(files), torch.arange(len(names)).repeat_interleave(torch.tensor(counts)))
+    return _FolderPart(tuple(files), torch.arange(len(names)).repeat_interleave(torch.tensor(counts)))
 
 
 def _open(file: Path) -> Image.Image:

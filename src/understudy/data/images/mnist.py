@@ -29,7 +29,7 @@ _FOLDERS = (".", "mnist", "MNIST/raw")
 _ADDRESS = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 
 
-class _File(NamedTuple):
+class _IdxFile(NamedTuple):
     """One of the published files, and the numbers of its header, beginning with the magic number."""
 
     name: str
@@ -43,22 +43,22 @@ class _File(NamedTuple):
         return 4 * len(self.head) + int(np.prod(self.head[1:], dtype=np.int64))
 
 
-class _Part(NamedTuple):
+class _DigitSet(NamedTuple):
     """Training or test set: its files, and its number of images per digit."""
 
-    images: _File
-    labels: _File
+    images: _IdxFile
+    labels: _IdxFile
     counts: tuple[int, ...]
 
 
-_TRAIN = _Part(
-    _File("train-images-idx3-ubyte", (0x803, 60_000, 28, 28), "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-    _File("train-labels-idx1-ubyte", (0x801, 60_000), "d53e105ee54ea40749a09fcbcd1e9432"),
+_TRAIN = _DigitSet(
+    _IdxFile("train-images-idx3-ubyte", (0x803, 60_000, 28, 28), "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+    _IdxFile("train-labels-idx1-ubyte", (0x801, 60_000), "d53e105ee54ea40749a09fcbcd1e9432"),
     (5_923, 6_742, 5_958, 6_131, 5_842, 5_421, 5_918, 6_265, 5_851, 5_949),
 )
-_TEST = _Part(
-    _File("t10k-images-idx3-ubyte", (0x803, 10_000, 28, 28), "9fb629c4189551a2d022fa330f9573f3"),
-    _File("t10k-labels-idx1-ubyte", (0x801, 10_000), "ec29112dd5afa0611ce80d1b7f02629c"),
+_TEST = _DigitSet(
+    _IdxFile("t10k-images-idx3-ubyte", (0x803, 10_000, 28, 28), "9fb629c4189551a2d022fa330f9573f3"),
+    _IdxFile("t10k-labels-idx1-ubyte", (0x801, 10_000), "ec29112dd5afa0611ce80d1b7f02629c"),
     (980, 1_135, 1_032, 1_010, 982, 892, 958, 1_028, 974, 1_009),
 )
 _FILES = (*_TRAIN[:2], *_TEST[:2])
@@ -160,7 +160,7 @@ def _read(folder: Path) -> Images:
     return Images(torch.from_numpy(pixels), torch.from_numpy(labels))
 
 
-def _labels(folder: Path, part: _Part) -> NDArray[np.int64]:
+def _labels(folder: Path, part: _DigitSet) -> NDArray[np.int64]:
     labels = _numbers(folder, part.labels).astype(np.int64)
     unknown = np.flatnonzero(labels > _DIGITS[-1])
     file = _path(folder, part.labels)
@@ -177,7 +177,7 @@ def _labels(folder: Path, part: _Part) -> NDArray[np.int64]:
     return labels
 
 
-def _numbers(folder: Path, wanted: _File) -> NDArray[np.uint8]:
+def _numbers(folder: Path, wanted: _IdxFile) -> NDArray[np.uint8]:
     """Read the content of a file after its header; validate header and size."""
     file = _path(folder, wanted)
     existing_file(file, f"{wanted.size:,} bytes of MNIST, compressed or not, are needed")
@@ -207,7 +207,7 @@ def _content(file: Path, needed: int) -> bytes:
         ) from error
 
 
-def _path(folder: Path, wanted: _File) -> Path:
+def _path(folder: Path, wanted: _IdxFile) -> Path:
     """Path of the file, or of the compressed one if only that exists."""
     plain, packed = folder / wanted.name, folder / f"{wanted.name}.gz"
     return packed if packed.exists() and not plain.exists() else plain
@@ -216,7 +216,7 @@ def _path(folder: Path, wanted: _File) -> Path:
 def _find(root: Path) -> Path:
     """Find the folder of the files: the given one, or a subfolder."""
     require_folder(root, "MNIST", _how_to_get(root, _FILES))
-    missing: dict[Path, list[_File]] = {}
+    missing: dict[Path, list[_IdxFile]] = {}
     for folder in (root / inside for inside in _FOLDERS):
         absent = [file for file in _FILES if not _path(folder, file).exists()]
         if not absent:
@@ -230,7 +230,7 @@ def _find(root: Path) -> Path:
     raise UserError(f"{folder}: the files {names} of MNIST are missing; {_how_to_get(folder, absent)}")
 
 
-def _how_to_get(folder: Path, files: Sequence[_File]) -> str:
+def _how_to_get(folder: Path, files: Sequence[_IdxFile]) -> str:
     each = ", ".join(f"{file.name}.gz (MD5 {file.md5})" for file in files)
     return (
         f"download {each} from {_ADDRESS} into the folder {folder}; they need not be unpacked; or give the folder "

@@ -21,7 +21,7 @@ _ATTEMPTS = 10
 _WORDS = 4 * _ATTEMPTS + 1
 
 
-class Box(NamedTuple):
+class PixelBox(NamedTuple):
     """A rectangle of pixels."""
 
     left: int
@@ -41,7 +41,7 @@ def draw_words(seed: int, epoch: int, index: Int[Tensor, "row"]) -> Int[Tensor, 
     return words(seed, Stream.AUGMENTATION, (epoch << 32) + index.long(), _WORDS)
 
 
-def draw_box(bits: Int[Tensor, "word"], width: int, height: int) -> Box:
+def draw_box(bits: Int[Tensor, "word"], width: int, height: int) -> PixelBox:
     """Draw a rectangle with 8 to 100% of an image's area and an aspect ratio of 3/4 to 4/3.
 
     The area is uniform, and so is the logarithm of the ratio. A rectangle that does not fit is drawn again, up to ten
@@ -62,10 +62,10 @@ def draw_box(bits: Int[Tensor, "word"], width: int, height: int) -> Box:
             left, top = (
                 int(integers(attempt[2 + i], room)) for i, room in enumerate((width - wide + 1, height - high + 1))
             )
-            return Box(left, top, wide, high)
+            return PixelBox(left, top, wide, high)
     wide = min(width, round(height * _RATIO[1]))
     high = min(height, round(width / _RATIO[0]))
-    return Box((width - wide) // 2, (height - high) // 2, wide, high)
+    return PixelBox((width - wide) // 2, (height - high) // 2, wide, high)
 
 
 def random_crop(image: Image, bits: Int[Tensor, "word"], size: int) -> Image:

@@ -42,7 +42,7 @@ class Nodes:
         return [slice(start, start + width) for start, width in zip(self.starts.tolist(), self.widths, strict=True)]
 
 
-class Reading(NamedTuple):
+class WatchReading(NamedTuple):
     """What a probe finds: t and s are nodes of all teacher and student layers."""
 
     mean_best_correlation: Float[np.ndarray, "teacher_layer student_layer"]
@@ -71,11 +71,11 @@ class Probe(NamedTuple):
     """Seconds since training began, without probes."""
     losses: dict[str, float]
     """Means since the probe before."""
-    reading: Reading | None
+    reading: WatchReading | None
     """None where the student's activations are not finite."""
 
 
-def measure(comparison: ModuleComparison, given: Sequence[Batch]) -> tuple[Reading, Alignment]:
+def measure(comparison: ModuleComparison, given: Sequence[Batch]) -> tuple[WatchReading, Alignment]:
     """Compare both networks as they are at present."""
     alignment = comparison.compare(given)
     pairs = alignment.pairs
@@ -88,7 +88,7 @@ def measure(comparison: ModuleComparison, given: Sequence[Batch]) -> tuple[Readi
     fans = [outgoing_norms(comparison.student.calls, call) for call in comparison.student.chosen]
     missing = [np.full(width, np.nan, np.float32) for width in student.widths]
     columns = range(len(student.names))
-    reading = Reading(
+    reading = WatchReading(
         alignment.mean_best_correlation,
         alignment.cka,
         np.array([[pair.at_positions for pair in row] for row in pairs]),
@@ -139,7 +139,7 @@ def load_probes(folder: Path, most: int) -> list[Probe]:
             continue
         ranked = rank_file(folder, epoch)
         arrays["ranks"] = _load(ranked)[0]["ranks"] if ranked.is_file() else None
-        reading = Reading(**arrays) if "cka" in arrays else None
+        reading = WatchReading(**arrays) if "cka" in arrays else None
         found.append(Probe(step, words["seconds"], words["losses"], reading))
     return found
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Float, Int
 
-from understudy.lab.watch.probes import Nodes, Probe, Reading
+from understudy.lab.watch.probes import Nodes, Probe, WatchReading
 from understudy.measures.matching import THRESHOLD
 from understudy.report.style import evenly
 
@@ -73,7 +73,7 @@ def make_tables(teacher: Nodes, student: Nodes, probes: Sequence[Probe]) -> dict
     }
 
 
-def followed(last: Reading) -> Int[np.ndarray, "teacher_layer"]:
+def followed(last: WatchReading) -> Int[np.ndarray, "teacher_layer"]:
     """The student layer in which each teacher layer is followed: the one that matches it best at the last probe.
 
     Where some student layers have the same positions as the teacher layer, it is one of these: correlations of averages
@@ -87,7 +87,9 @@ def followed(last: Reading) -> Int[np.ndarray, "teacher_layer"]:
 class _Followed:
     """Teacher layers, each with the student layer in which it is followed."""
 
-    def __init__(self, teacher: Nodes, student: Nodes, layers: Int[np.ndarray, "teacher_layer"], last: Reading) -> None:
+    def __init__(
+        self, teacher: Nodes, student: Nodes, layers: Int[np.ndarray, "teacher_layer"], last: WatchReading
+    ) -> None:
         self.teacher, self.student, self.layers = teacher, student, layers
         self.column = layers[teacher.layer]
         """Student layer of each teacher node."""
@@ -101,7 +103,7 @@ class _Followed:
         """Student nodes of the followed layers, one teacher layer after the other."""
         self.layer_of_student = np.repeat(np.arange(len(layers)), [len(part) for part in parts])
 
-    def at(self, reading: Reading) -> _At:
+    def at(self, reading: WatchReading) -> _At:
         return _At(self, reading)
 
     def rows(self, epoch: int, step: int, role: int, layer: Int[np.ndarray, "row"], *columns: np.ndarray) -> pa.Table:
@@ -116,7 +118,7 @@ class _Followed:
         partners = [pa.array(column, mask=column < 0) for column in columns[:2]]  # constant nodes have none
         return _table(NODES, [*where, *names, words, *partners, *columns[2:]])
 
-    def every(self, epoch: int, step: int, reading: Reading) -> pa.Table:
+    def every(self, epoch: int, step: int, reading: WatchReading) -> pa.Table:
         """Correlation of pairs of nodes, of some layers and nodes where there are many."""
         tables = []
         assert reading.every is not None
@@ -137,7 +139,7 @@ class _Followed:
 class _At:
     """A reading of the followed layers."""
 
-    def __init__(self, of: _Followed, reading: Reading) -> None:
+    def __init__(self, of: _Followed, reading: WatchReading) -> None:
         self._of, self._reading = of, reading
         every = np.arange(len(of.column))
         self.student = reading.student[every, of.column]
@@ -177,7 +179,7 @@ class _At:
         ]
 
 
-def _layer_rows(epoch: int, step: int, teacher: Nodes, student: Nodes, reading: Reading) -> pa.Table:
+def _layer_rows(epoch: int, step: int, teacher: Nodes, student: Nodes, reading: WatchReading) -> pa.Table:
     t, s = (grid.ravel() for grid in np.indices(reading.cka.shape))
     names = [
         pa.DictionaryArray.from_arrays(codes.astype(np.int32), list(nodes.names))

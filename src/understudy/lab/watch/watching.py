@@ -23,7 +23,7 @@ from understudy.lab.align import Layers, ModuleComparison, default_batch, on_gpu
 from understudy.lab.study import FORMAT
 from understudy.lab.watch.folder import WatchFolder
 from understudy.lab.watch.losses import Losses
-from understudy.lab.watch.probes import Nodes, Probe, Reading, layers_of, measure
+from understudy.lab.watch.probes import Nodes, Probe, WatchReading, layers_of, measure
 from understudy.lab.watch.tables import MEASURED
 from understudy.measures.evaluation_mode import evaluation_mode
 from understudy.measures.layer_pairs import NotFiniteError
@@ -266,7 +266,7 @@ class Watch:
         finally:
             self._spent += self._clock() - start
 
-    def _measure(self) -> Reading | None:
+    def _measure(self) -> WatchReading | None:
         """Compare both networks; None where the student's activations are not finite."""
         try:
             with evaluation_mode(*self._modules):
@@ -278,7 +278,7 @@ class Watch:
             raise UserError("a layer has another number of nodes than before; watch each network by itself")
         return reading
 
-    def _record(self, reading: Reading | None, losses: dict[str, float], trained: float) -> None:
+    def _record(self, reading: WatchReading | None, losses: dict[str, float], trained: float) -> None:
         """Add a probe to the run."""
         assert self._files is not None
         weights = _copied(self._modules[1]) if self._weights else {}
@@ -328,12 +328,12 @@ def _held(data: Any, samples: int, batch: int) -> list[Batch]:
     return found
 
 
-def _equal(a: Reading, b: Reading) -> bool:
+def _equal(a: WatchReading, b: WatchReading) -> bool:
     """Whether all correlations are the same."""
     return a.every is not None and b.every is not None and np.array_equal(a.every, b.every)
 
 
-def _unread(student: Nodes, reading: Reading) -> list[str]:
+def _unread(student: Nodes, reading: WatchReading) -> list[str]:
     """A note on the student layers whose fan-outs are not known."""
     layers = list(zip(student.names, student.slices(), strict=True))[:-1]  # nothing reads the output
     unread = [name for name, some in layers if np.isnan(reading.fan_out[some]).all()]

@@ -14,7 +14,7 @@ from understudy._devices import resolve_device
 from understudy._errors import UserError, kind_of
 from understudy._numbers import number
 from understudy.data.source import require_counts
-from understudy.measures.information.nested import Estimate, nested_information
+from understudy.measures.information.nested import NestedEstimate, nested_information
 from understudy.measures.information.scalars import (
     Quadrature,
     has_classes,
@@ -164,7 +164,7 @@ def _in_float64(model: LatentModel, x: Tensor) -> tuple[LatentModel, Tensor, tup
 
 
 class _Codes(NamedTuple):
-    """What the encoder makes of the data."""
+    """KL term and active units of the encoder on the data."""
 
     divergence: float
     active_units: int
@@ -196,8 +196,8 @@ def _integrate(model: LatentModel, shape: torch.Size, tolerance: float) -> tuple
     return None, (f"Quadrature {reached}, and the tolerance is {number(tolerance)}: estimated by nested Monte Carlo.",)
 
 
-def _advise(estimate: Estimate, codes: int) -> tuple[str, ...]:
-    """What makes a wide interval narrower."""
+def _advise(estimate: NestedEstimate, codes: int) -> tuple[str, ...]:
+    """Advice how to make a wide interval narrower."""
     bias, width = estimate.upper - estimate.lower, estimate.high - estimate.low
     if math.isfinite(bias) and bias <= width / 2:
         return ()

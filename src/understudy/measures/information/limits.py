@@ -10,7 +10,14 @@ from torch import Tensor
 
 from understudy._numbers import number
 from understudy.nets.latent.codes import prior_entropy
-from understudy.nets.latent.likelihoods import END, Bernoulli, Categorical, Gaussian, Sequence, counted_places
+from understudy.nets.latent.likelihoods import (
+    END,
+    BernoulliLikelihood,
+    CategoricalLikelihood,
+    GaussianLikelihood,
+    SequenceLikelihood,
+    counted_places,
+)
 from understudy.nets.latent.model import LatentModel
 
 
@@ -42,9 +49,9 @@ def information_limit(model: LatentModel, x: Tensor) -> Limit:
     coordinates = "1 coordinate" if model.latent == 1 else f"{model.latent:,} coordinates"
     reason = f"what a code of {coordinates} in {str(model.dtype).removeprefix('torch.')} can carry"
     limits = [Limit(model.latent * _rounded_entropy(model.dtype), reason)]
-    if isinstance(likelihood, Bernoulli | Categorical | Sequence):
-        limits.append(Limit(_row_entropy(x, isinstance(likelihood, Sequence)), "the entropy of the data"))
-    if isinstance(likelihood, Gaussian) and likelihood.std is not None:
+    if isinstance(likelihood, BernoulliLikelihood | CategoricalLikelihood | SequenceLikelihood):
+        limits.append(Limit(_row_entropy(x, isinstance(likelihood, SequenceLikelihood)), "the entropy of the data"))
+    if isinstance(likelihood, GaussianLikelihood) and likelihood.std is not None:
         ratio = x.flatten(1).double().var(0, correction=0) / likelihood.std**2
         reason = f"what numbers of the variance of the data can carry through noise of std {number(likelihood.std)}"
         limits.append(Limit(float(ratio.clamp_min(1.0).log().sum()) / 2, reason))

@@ -22,7 +22,7 @@ _PAIRS_AT_ONCE = 1 << 16
 _PRIOR, _DATA, _CODE, _COMPONENT, _PURPOSES = range(5)
 
 
-class Estimate(NamedTuple):
+class NestedEstimate(NamedTuple):
     """Information by nested Monte Carlo, in nats.
 
     Attributes:
@@ -45,7 +45,9 @@ class Estimate(NamedTuple):
 
 
 @torch.no_grad()
-def nested_information(model: LatentModel, shape: torch.Size, *, samples: int, codes: int, seed: int = 0) -> Estimate:
+def nested_information(
+    model: LatentModel, shape: torch.Size, *, samples: int, codes: int, seed: int = 0
+) -> NestedEstimate:
     """Estimate I(z, x) = E log p(x|z) − E log p(x) from samples of the model.
 
     For each sample (z, x), p(x) is a mean over codes that are drawn for this sample alone, so that samples are
@@ -70,7 +72,7 @@ def nested_information(model: LatentModel, shape: torch.Size, *, samples: int, c
         parts.append(_log_ratios(model, shape, rows, codes, pairs, seed))
     value, lower, upper, log_r = torch.cat(parts, 1)
     bounded = model.infer is not None
-    return Estimate(
+    return NestedEstimate(
         float(value.mean()),
         float(lower.mean()) - QUANTILE * _standard_error(lower),
         max(float(upper.mean()) + QUANTILE * _standard_error(upper), 0.0),

@@ -18,7 +18,7 @@ from understudy.measures.information.quadrature import (
     split_cells,
 )
 from understudy.nets.latent.codes import prior_entropy
-from understudy.nets.latent.likelihoods import Bernoulli, Categorical, Gaussian
+from understudy.nets.latent.likelihoods import BernoulliLikelihood, CategoricalLikelihood, GaussianLikelihood
 from understudy.nets.latent.model import LatentModel
 
 REACH = 10.0
@@ -68,7 +68,7 @@ def has_classes(model: LatentModel, shape: torch.Size) -> bool:
         model: The model.
         shape: Shape of one row of data.
     """
-    return isinstance(model.likelihood, Categorical | Bernoulli) and shape.numel() == 1
+    return isinstance(model.likelihood, CategoricalLikelihood | BernoulliLikelihood) and shape.numel() == 1
 
 
 def has_number(model: LatentModel, shape: torch.Size) -> bool:
@@ -78,7 +78,7 @@ def has_number(model: LatentModel, shape: torch.Size) -> bool:
         model: The model.
         shape: Shape of one row of data.
     """
-    return isinstance(model.likelihood, Gaussian) and shape.numel() == 1
+    return isinstance(model.likelihood, GaussianLikelihood) and shape.numel() == 1
 
 
 def class_log_probs(model: LatentModel, z: Float[Tensor, "row latent"]) -> Float[Tensor, "row class"]:
@@ -89,7 +89,7 @@ def class_log_probs(model: LatentModel, z: Float[Tensor, "row latent"]) -> Float
         z: Codes.
     """
     logits = model.decoder(z)
-    if isinstance(model.likelihood, Bernoulli):
+    if isinstance(model.likelihood, BernoulliLikelihood):
         logits = logits.flatten()
         return torch.stack((functional.logsigmoid(-logits), functional.logsigmoid(logits)), 1).double()
     return logits.double().log_softmax(-1).flatten(0, -2)
@@ -105,7 +105,9 @@ def all_classes(model: LatentModel, shape: torch.Size, count: int, like: Tensor)
         like: A tensor of codes, from which device and dtype are taken.
     """
     classes = torch.arange(count, device=like.device)
-    return (classes.to(like.dtype) if isinstance(model.likelihood, Bernoulli) else classes).view(count, *shape)
+    return (classes.to(like.dtype) if isinstance(model.likelihood, BernoulliLikelihood) else classes).view(
+        count, *shape
+    )
 
 
 def integrate_classes(model: LatentModel, shape: torch.Size, like: Tensor, tolerance: float) -> Quadrature:
@@ -240,7 +242,7 @@ def _resolve(model: LatentModel, like: Tensor, step: float) -> _Mixture | None:
 
 
 def _moments(model: LatentModel, z: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-    assert isinstance(model.likelihood, Gaussian)
+    assert isinstance(model.likelihood, GaussianLikelihood)
     parts = []
     for few in z.to(like.dtype).split(1 << 16):
         mean, log_variance = model.likelihood.moments(model.decoder, few[:, None])

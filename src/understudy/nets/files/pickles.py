@@ -26,8 +26,8 @@ _WIDEST = 2**60
 
 
 @runtime_checkable
-class Source(Protocol):
-    """What a pickle is read from: never returns more bytes than there are."""
+class PickleSource(Protocol):
+    """Reader of a pickle that never returns more bytes than there are."""
 
     def read(self, count: int = -1, /) -> bytes:
         """Read at most so many bytes."""
@@ -51,7 +51,7 @@ class PlainUnpickler(pickle._Unpickler):
     dispatch: ClassVar[dict[int, Callable[..., Any]]] = {}
     stack: list[Any]
 
-    def __init__(self, source: Source, size: int, encoding: str = "utf-8") -> None:
+    def __init__(self, source: PickleSource, size: int, encoding: str = "utf-8") -> None:
         super().__init__(source, encoding=encoding)
         self._left = size
 
@@ -90,7 +90,7 @@ def require_keys(keys: list[Any]) -> None:
 
 
 def _with_keys(load: Callable[[Any], None], keys: slice) -> Callable[[Any], None]:
-    """An operation that first looks at the keys that it takes from the stack."""
+    """Make an operation that first validates the keys that it takes from the stack."""
 
     def checked(unpickler: PlainUnpickler) -> None:
         require_keys(unpickler.stack[keys])

@@ -81,7 +81,7 @@ def read_torch(file: Path) -> Any:
             source.seek(0)
             return _read_legacy(file, source)
     with zipfile.ZipFile(file) as archive:
-        return _Archive(file, archive).load()
+        return _TorchArchive(file, archive).load()
 
 
 class _Tensors(PlainUnpickler):
@@ -173,7 +173,7 @@ class _Tensors(PlainUnpickler):
         return storage.as_strided(tuple(size), tuple(stride), offset if last >= 0 else 0)
 
 
-class _Archive:
+class _TorchArchive:
     """The zip archive that `torch.save` writes."""
 
     def __init__(self, file: Path, archive: zipfile.ZipFile) -> None:

@@ -16,7 +16,7 @@ from understudy._errors import UserError, kind_of
 from understudy.nets.files.described import DescribedFile
 from understudy.nets.files.io import existing_file
 from understudy.nets.latent.layers import MLP, Table
-from understudy.nets.latent.likelihoods import LIKELIHOODS, Gaussian, Likelihood
+from understudy.nets.latent.likelihoods import LIKELIHOODS, GaussianLikelihood, Likelihood
 from understudy.nets.latent.model import LatentModel
 from understudy.nets.latent.sentences import SentenceDecoder, SentenceEncoder
 
@@ -180,7 +180,7 @@ def _describe_likelihood(likelihood: Likelihood) -> dict[str, Any]:
             "the model instead",
             "likelihood",
         )
-    return {"name": likelihood.name} | ({"std": likelihood.std} if isinstance(likelihood, Gaussian) else {})
+    return {"name": likelihood.name} | ({"std": likelihood.std} if isinstance(likelihood, GaussianLikelihood) else {})
 
 
 def _reason(error: Exception) -> str:

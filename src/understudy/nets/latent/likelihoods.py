@@ -44,7 +44,7 @@ class Likelihood(Protocol):
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class GaussianLikelihood:
     """Independent normal numbers.
 
     The decoder returns a pair (means, log variances) of the shape of the data, or one tensor with the means first along
@@ -96,7 +96,7 @@ class Gaussian:
 
 
 @dataclass(frozen=True)
-class Bernoulli:
+class BernoulliLikelihood:
     """Independent numbers 0 or 1; the decoder returns logits of the shape of the data."""
 
     name: ClassVar[str] = "bernoulli"
@@ -122,7 +122,7 @@ class Bernoulli:
 
 
 @dataclass(frozen=True)
-class Categorical:
+class CategoricalLikelihood:
     """Independent classes, counted from 0; the decoder returns logits with one more axis than the data, the last."""
 
     name: ClassVar[str] = "categorical"
@@ -153,7 +153,7 @@ class SequenceDecoder(Protocol):
 
 
 @dataclass(frozen=True)
-class Sequence:
+class SequenceLikelihood:
     """Sequences of tokens that end with `END`, or at the last place; the decoder is a `SequenceDecoder`."""
 
     name: ClassVar[str] = "sequence"
@@ -177,7 +177,9 @@ class Sequence:
         _require_classes(x, shape[-1], "tokens")
 
 
-LIKELIHOODS: dict[str, type[Likelihood]] = {each.name: each for each in (Gaussian, Bernoulli, Categorical, Sequence)}
+LIKELIHOODS: dict[str, type[Likelihood]] = {
+    each.name: each for each in (GaussianLikelihood, BernoulliLikelihood, CategoricalLikelihood, SequenceLikelihood)
+}
 
 
 def counted_places(x: Int[Tensor, "row place"]) -> Tensor:

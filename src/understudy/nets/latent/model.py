@@ -15,7 +15,14 @@ from torch import Tensor, nn
 
 from understudy._errors import UserError, first_line, kind_of, suggest
 from understudy.nets.latent.codes import GaussianCode, as_code, prior_log_prob
-from understudy.nets.latent.likelihoods import LIKELIHOODS, Bernoulli, Categorical, Gaussian, Likelihood, Sequence
+from understudy.nets.latent.likelihoods import (
+    LIKELIHOODS,
+    BernoulliLikelihood,
+    CategoricalLikelihood,
+    GaussianLikelihood,
+    Likelihood,
+    SequenceLikelihood,
+)
 
 _Result = TypeVar("_Result")
 
@@ -242,17 +249,17 @@ class LatentModel(nn.Module):
         if x.is_floating_point() and not x.isfinite().all():
             raise UserError("must be finite numbers, got NaN or infinity", "data")
         if self._likelihood is None:
-            discrete = Sequence() if hasattr(self.decoder, "generate") else Categorical()
-            self._likelihood = Gaussian() if x.is_floating_point() else discrete
+            discrete = SequenceLikelihood() if hasattr(self.decoder, "generate") else CategoricalLikelihood()
+            self._likelihood = GaussianLikelihood() if x.is_floating_point() else discrete
         kind = self._likelihood
-        if isinstance(kind, Categorical | Sequence):
+        if isinstance(kind, CategoricalLikelihood | SequenceLikelihood):
             if x.is_floating_point():
                 raise UserError(
                     f"must be whole numbers for the likelihood {kind.name}, got {x.dtype}; convert them with .long()",
                     "data",
                 )
             return x.long()
-        if isinstance(kind, Gaussian | Bernoulli):
+        if isinstance(kind, GaussianLikelihood | BernoulliLikelihood):
             if x.ndim < 2:
                 raise UserError(
                     f"must have an axis of rows and one of numbers, got the shape {list(x.shape)}; add one with "

@@ -21,7 +21,7 @@ from understudy.report.figures.sentence_list import SentenceList as SentenceList
 from understudy.report.figures.signed_histograms import SignedHistograms as SignedHistograms
 from understudy.report.figures.specialization import Specialization as Specialization
 from understudy.report.figures.specialization import StudentNodes as StudentNodes
-from understudy.report.figures.trajectories import Plane as Plane
+from understudy.report.figures.trajectories import PlaneTrajectories as PlaneTrajectories
 from understudy.report.figures.trajectories import Trajectories as Trajectories
 
 KINDS = (

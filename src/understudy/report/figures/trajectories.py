@@ -22,7 +22,7 @@ _TEACHER, _END = style.BLUE, style.VERMILLION
 
 
 @dataclass(frozen=True, eq=False)
-class Plane:
+class PlaneTrajectories:
     """Weights of one network at every time, and those of its teacher."""
 
     title: str
@@ -51,7 +51,7 @@ class Trajectories:
     Paper shows the last time; the page is a film over all times.
     """
 
-    planes: tuple[Plane, ...]
+    planes: tuple[PlaneTrajectories, ...]
     times: Num[np.ndarray, "time"]
     time_name: str = "step"
     note: str = ""
@@ -88,7 +88,7 @@ class Trajectories:
             style.key(figure, entries, self.note)
             return style.finish(figure)
 
-    def _draw(self, ax: Axes, plane: Plane) -> None:
+    def _draw(self, ax: Axes, plane: PlaneTrajectories) -> None:
         half = plane.half
         for weight in plane.teacher_weights:
             ax.plot(*_across(weight, half).T, color=_TEACHER, linewidth=1.3, zorder=1)
@@ -124,7 +124,7 @@ class Trajectories:
         most = max(2, min(_MOST_FRAMES, _MOST_POINTS // students - 1))
         return style.evenly(len(self.times), most)
 
-    def _still(self, p: int, plane: Plane, times: np.ndarray) -> list[pages.JSON]:
+    def _still(self, p: int, plane: PlaneTrajectories, times: np.ndarray) -> list[pages.JSON]:
         traces = []
         for j, weight in enumerate(plane.teacher_weights):
             along = np.linspace(-1, 1, 9)[:, None] * _across(weight, plane.half)[1]  # only points can be hovered
@@ -144,7 +144,7 @@ class Trajectories:
         named = _named("trajectory of a student", p == 0)
         return [*traces, pages.scatter(p, *paths.swapaxes(0, 1).reshape(-1, 2).T, line=line, hoverinfo="skip", **named)]
 
-    def _moving(self, p: int, plane: Plane) -> list[pages.JSON]:
+    def _moving(self, p: int, plane: PlaneTrajectories) -> list[pages.JSON]:
         """Traces that frames move, as they are without a film: at the last time."""
         students = plane.student_weights.shape[1]
         styles = [
@@ -165,7 +165,7 @@ class Trajectories:
         at = {"type": "scatter", **pages.at(p)}
         return [{**at, **look, **place} for look, place in zip(styles, places, strict=True)]
 
-    def _moved(self, plane: Plane, t: int) -> list[pages.JSON]:
+    def _moved(self, plane: PlaneTrajectories, t: int) -> list[pages.JSON]:
         now = plane.student_weights[t]
         places = [_from_origin(now), now] if self.strokes else [now]
         return [pages.points(*place.T) for place in places]

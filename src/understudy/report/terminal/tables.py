@@ -32,7 +32,7 @@ def duration(seconds: float) -> str:
     return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"
 
 
-class Watch:
+class LiveDisplay:
     """Display of a run on standard error: a live table and a bar in a terminal, one line per epoch elsewhere."""
 
     def __init__(self, title: str) -> None:
@@ -41,7 +41,7 @@ class Watch:
         self.live: Live | None = None
         self.shown_at = -math.inf
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> LiveDisplay:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -64,7 +64,7 @@ class CodeObjective:
             if getattr(self, name) < 0:
                 raise UserError(f"must be a number of steps of at least 0, got {getattr(self, name)}", name)
 
-    def weights(self, step: int) -> Weights:
+    def weights(self, step: int) -> TermWeights:
         """Weights of the terms of the objective at a step, counted from 0.
 
         Args:
@@ -72,7 +72,7 @@ class CodeObjective:
         """
         rising = min(1.0, step / self.warm_up) if self.warm_up else 1.0
         penalised = self.target is not None and step >= self.penalty_from
-        return Weights(
+        return TermWeights(
             beta=self.beta * rising,
             free_bits=self.free_bits,
             target=self.target or 0.0,
@@ -80,7 +80,7 @@ class CodeObjective:
         )
 
 
-class Weights(NamedTuple):
+class TermWeights(NamedTuple):
     """Weights of the terms of an objective at one step; tensors with one number per network in a population.
 
     Attributes:
@@ -136,7 +136,7 @@ class Infomax(NamedTuple):
     surrogate: Float[Tensor, ""]
 
 
-def lower_bound(model: LatentModel, x: Tensor, noise: Tensor, weights: Weights) -> Bound:
+def lower_bound(model: LatentModel, x: Tensor, noise: Tensor, weights: TermWeights) -> Bound:
     """Estimate the evidence lower bound of a batch.
 
     With several importance samples it is the bound of Burda et al. (2016), which is at most the evidence lower bound of

@@ -27,7 +27,7 @@ from understudy._random import Stream, normal, uniform
 from understudy._states import saved_training, write_state
 from understudy.data.source import require_counts
 from understudy.nets.latent.model import LatentModel
-from understudy.training.latent.objective import CodeObjective, Noise, Weights, inference_loss, infomax, lower_bound
+from understudy.training.latent.objective import CodeObjective, Noise, TermWeights, inference_loss, infomax, lower_bound
 from understudy.training.optimisers import Adam
 from understudy.training.packing import ALIGN, padded
 from understudy.training.parallel import run_parallel
@@ -203,7 +203,7 @@ def train_codes(
     Raises:
         UserError: Data that do not fit the networks, no such device, or a folder with the state of another training.
     """
-    population = _Population(plan, build, draw, resolve_device(device), side_by_side)
+    population = _CodePopulation(plan, build, draw, resolve_device(device), side_by_side)
     if folder is not None:
         population.load(folder)
     saved = population.step
@@ -230,7 +230,7 @@ class _BoundLoss(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, x: Tensor, noise: Tensor, weights: Weights) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def forward(self, x: Tensor, noise: Tensor, weights: TermWeights) -> tuple[Tensor, tuple[Tensor, ...]]:
         bound = lower_bound(self.model, x, noise, weights)
         return -bound.objective, (bound.objective, bound.elbo, bound.divergence)
 
@@ -278,7 +278,9 @@ class _Stack:
         self.plan, self.members, self.alone = plan, members, alone
         self.model = models[0].to(device)
         parameters, self.buffers = stack_module_state([each.to(device) for each in models])
-        self.blocks = [_Block(part, parameters) for part in PARTS if any(n.startswith(f"{part}.") for n in parameters)]
+        self.blocks = [
+            _ParameterBlock(part, parameters) for part in PARTS if any(n.startswith(f"{part}.") for n in parameters)
+        ]
         self.bound = _BoundLoss(self.model)
         self.information = _Information(self.model, plan.networks[members[0]].objective.baseline)
         self.inference = _InferenceLoss(self.model)
@@ -323,7 +325,7 @@ class _Stack:
 
     def _step(self, given: _Inputs) -> None:
         *numbers, factor, step = given.schedule
-        weights = Weights(*(each.to(self.dtype) for each in numbers))
+        weights = TermWeights(*(each.to(self.dtype) for each in numbers))
         model = [block for block in self.blocks if block.part != "infer"]
         gradients, curves = self._differentiate(self.bound, model, given.x, given.noise.code, weights)
         clip, clip_information = self.limits
@@ -338,7 +340,7 @@ class _Stack:
             self._update(inference, factor, step)
         self.sums.add(step, torch.stack([*curves, information]))
 
-    def _add_information(self, noise: Noise, weights: Weights, limit: Tensor) -> Tensor:
+    def _add_information(self, noise: Noise, weights: TermWeights, limit: Tensor) -> Tensor:
         """Add the gradient of the distance from the target to the decoder's; return the estimated information."""
         decoder = [block for block in self.blocks if block.part == "decoder"]
         before = [block.gradient.clone() for block in decoder]
@@ -349,7 +351,9 @@ class _Stack:
             block.gradient.mul_(away[:, None]).add_(bound)
         return information
 
-    def _collect(self, blocks: Sequence[_Block], gradients: Mapping[str, Tensor], limit: Tensor | None = None) -> None:
+    def _collect(
+        self, blocks: Sequence[_ParameterBlock], gradients: Mapping[str, Tensor], limit: Tensor | None = None
+    ) -> None:
         """Copy gradients to blocks, those that are longer than a network's limit shortened to it."""
         for block in blocks:
             for name, view in block.gradient_views.items():
@@ -360,13 +364,13 @@ class _Stack:
             for block in blocks:
                 block.gradient.mul_(factor[:, None])
 
-    def _update(self, blocks: Sequence[_Block], factor: Tensor, step: Tensor) -> None:
+    def _update(self, blocks: Sequence[_ParameterBlock], factor: Tensor, step: Tensor) -> None:
         for block in blocks:
             rates = (factor * self.plan.rates.get(block.part, RATE)).to(self.dtype)[:, None]
             _ADAM.update(block.values, block.gradient, block.slots, rates, step[0])
 
     def _differentiate(
-        self, loss: nn.Module, blocks: Sequence[_Block], *arguments: Any
+        self, loss: nn.Module, blocks: Sequence[_ParameterBlock], *arguments: Any
     ) -> tuple[dict[str, Tensor], tuple[Tensor, ...]]:
         """Gradients of each network's loss in the parameters of blocks, and what the loss returns beside it."""
         changing = {name: each for block in blocks for name, each in block.views.items()}
@@ -426,7 +430,7 @@ class _Stack:
         return found
 
 
-class _Block:
+class _ParameterBlock:
     """The parameters of a part of all networks, one row per network, with their gradient and Adam's moments."""
 
     def __init__(self, part: Part, parameters: Mapping[str, Tensor]) -> None:
@@ -453,7 +457,7 @@ class _Block:
         return views
 
 
-class _Population:
+class _CodePopulation:
     """Stacks of networks with what was measured of them."""
 
     def __init__(

@@ -5,7 +5,7 @@ the losses, `history.py` what was measured. Engines take the steps: `plain.py` i
 """
 
 from understudy.training.multi_exit.architectures import OwnNetworks as OwnNetworks
-from understudy.training.multi_exit.engine import Pictures as Pictures
+from understudy.training.multi_exit.engine import ExitImages as ExitImages
 from understudy.training.multi_exit.history import ExitHistory as ExitHistory
 from understudy.training.multi_exit.objectives import ExitObjective as ExitObjective
 from understudy.training.multi_exit.plan import ExitNetwork as ExitNetwork

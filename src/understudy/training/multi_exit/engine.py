@@ -26,7 +26,7 @@ from understudy.training.multi_exit.objectives import ExitObjective
 
 
 @dataclass(frozen=True, eq=False)
-class Pictures:
+class ExitImages:
     """Images as they are stored, and the moments that normalise them.
 
     Attributes:
@@ -64,7 +64,7 @@ class Batches(NamedTuple):
     distilled: int = 0
 
 
-class Progress(NamedTuple):
+class EpochMeasurements(NamedTuple):
     """What an engine measured in the steps of an epoch, on the CPU.
 
     A network whose loss is not finite at some step has diverged there; its later values mean nothing.
@@ -87,7 +87,7 @@ class Progress(NamedTuple):
 class MultiExitEngine(Protocol):
     """A population of networks in training."""
 
-    def train(self, batches: Batches, rates: Sequence[float]) -> Progress:
+    def train(self, batches: Batches, rates: Sequence[float]) -> EpochMeasurements:
         """Take one step per batch by SGD with Nesterov momentum and weight decay, as `torch.optim.SGD` does.
 
         Args:
@@ -116,7 +116,9 @@ class MultiExitEngine(Protocol):
         """Return copies of the networks as modules in evaluation mode, on the device of the engine."""
 
 
-def validate(grid: Architecture, seeds: Sequence[int], objectives: Sequence[ExitObjective], pictures: Pictures) -> None:
+def validate(
+    grid: Architecture, seeds: Sequence[int], objectives: Sequence[ExitObjective], pictures: ExitImages
+) -> None:
     """Raise a `UserError` unless networks, objectives and images fit together.
 
     Args:

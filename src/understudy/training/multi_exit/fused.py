@@ -26,9 +26,9 @@ from understudy._errors import UserError
 from understudy.nets.multi_exit.grid import Grid
 from understudy.nets.multi_exit.msdnet import MSDNet
 from understudy.training.multi_exit import kernels
-from understudy.training.multi_exit.engine import Batches, Pictures, Progress
+from understudy.training.multi_exit.engine import Batches, EpochMeasurements, ExitImages
 from understudy.training.multi_exit.initial import initial_weights
-from understudy.training.multi_exit.layout import Convolution, Features, Layout
+from understudy.training.multi_exit.layout import Features, JoinedConvolution, Layout
 from understudy.training.multi_exit.objectives import ExitObjective
 
 _EPS, _NORM_MOMENTUM = 1e-5, 0.1
@@ -75,7 +75,7 @@ class FusedEngine:
         grid: Grid,
         seeds: Sequence[int],
         objectives: Sequence[ExitObjective],
-        pictures: Pictures,
+        pictures: ExitImages,
         *,
         momentum: float = 0.9,
         decay: float = 1e-4,
@@ -106,9 +106,9 @@ class FusedEngine:
         self._labels = pictures.labels.to(self.device)
         self._colours = torch.tensor([pictures.mean, [1 / s for s in pictures.std]], **tensors)
         self._border = pictures.border
-        self._workspaces: dict[int, _Workspace] = {}
+        self._workspaces: dict[int, _BatchWorkspace] = {}
 
-    def train(self, batches: Batches, rates: Sequence[float]) -> Progress:
+    def train(self, batches: Batches, rates: Sequence[float]) -> EpochMeasurements:
         """Take one step per batch; see `MultiExitEngine.train`.
 
         Args:
@@ -165,9 +165,9 @@ class FusedEngine:
     def _tensors(self, net: int) -> Iterable[tuple[str, Tensor]]:
         return self._layout.tensors(self._weights[net], self._mean[net], self._variance[net])
 
-    def _workspace(self, rows: int) -> _Workspace:
+    def _workspace(self, rows: int) -> _BatchWorkspace:
         if rows not in self._workspaces:
-            self._workspaces[rows] = _Workspace(self, rows)
+            self._workspaces[rows] = _BatchWorkspace(self, rows)
         return self._workspaces[rows]
 
 
@@ -192,7 +192,7 @@ class _Objectives:
         return torch.einsum("et,etkr->ekr", self.teachers, probabilities).amax(1).mean(1)
 
 
-class _Workspace:
+class _BatchWorkspace:
     """Memory and CUDA graphs for batches of one size."""
 
     def __init__(self, engine: FusedEngine, rows: int) -> None:
@@ -233,16 +233,16 @@ class _Workspace:
 
     # --- epochs
 
-    def train(self, batches: Batches) -> Progress:
+    def train(self, batches: Batches) -> EpochMeasurements:
         """Steps of an epoch."""
         nets, steps, _ = batches.index.shape
         given = self._batch_tensors(batches.index, batches.shift, batches.flip)
-        out = {name: torch.zeros(nets, steps) for name in Progress._fields}
+        out = {name: torch.zeros(nets, steps) for name in EpochMeasurements._fields}
         key = ("train", steps, batches.labelled, batches.distilled)
         held = self._run(
             key, steps, given, out, lambda held: self._train_step(held, batches.labelled, batches.distilled)
         )
-        return Progress(**{name: held[name].cpu() for name in Progress._fields})
+        return EpochMeasurements(**{name: held[name].cpu() for name in EpochMeasurements._fields})
 
     def predict(self, images: Int[Tensor, "net image"]) -> Float[Tensor, "net exit image class"]:
         """Logits of images, batch by batch."""
@@ -429,7 +429,7 @@ class _Workspace:
                 for each in heads:
                     self._input_gradient(each)
         for phase in reversed(layout.phases):
-            blocks: dict[Features, list[Convolution]] = {}
+            blocks: dict[Features, list[JoinedConvolution]] = {}
             for each in phase:
                 blocks.setdefault(each.target, []).append(each)
             self._at_once([partial(self._before_norm, block) for block in blocks.values()])
@@ -443,7 +443,7 @@ class _Workspace:
 
     # --- launches
 
-    def _convolve(self, each: Convolution, training: bool) -> None:
+    def _convolve(self, each: JoinedConvolution, training: bool) -> None:
         y, z = self.values[each.source][..., each.first :], self.values[each.target][..., each.offset :]
         scale, shift = (self._of(part, each.source, each.first) for part in (self.scale, self.shift))
         pixels, outputs = self.layout.pixels(each.source), self.layout.pixels(each.target)
@@ -472,7 +472,7 @@ class _Workspace:
                 self.layout.parameters, self.layout.channels, _EPS, _NORM_MOMENTUM, BB=128, BM=16,
             )  # fmt: skip
 
-    def _before_norm(self, block: list[Convolution]) -> None:
+    def _before_norm(self, block: list[JoinedConvolution]) -> None:
         """Prepare BatchNorm's gradient for neighbouring outputs, unless whoever wrote their gradient added it up."""
         target, offset = block[0].target, min(each.offset for each in block)
         if not target.shared:
@@ -489,7 +489,7 @@ class _Workspace:
         )
         self._finish(sums, target.at + offset, count, blocks, pixels)
 
-    def _apply(self, each: Convolution) -> None:
+    def _apply(self, each: JoinedConvolution) -> None:
         """Compute the gradient of a 3×3 convolution's outputs before BatchNorm; 1×1 ones do that on the way."""
         y, g = self.values[each.target][..., each.offset :], self.gradient[each.target][..., each.offset :]
         scale, shift, _, _, slope, offset = (part[:, each.channel :] for part in self.norm)
@@ -511,7 +511,7 @@ class _Workspace:
             self.layout.channels, self.layout.gradients, BB=128, BM=16,
         )  # fmt: skip
 
-    def _input_gradient(self, each: Convolution) -> None:
+    def _input_gradient(self, each: JoinedConvolution) -> None:
         gx, w = self.gradient[each.source][..., each.first :], self.copy[:, each.copied :]
         pixels, channels, w_row, w_net = (
             self.layout.pixels(each.source),
@@ -544,7 +544,7 @@ class _Workspace:
         if not each.source.shared:
             self._finish(sums, at, each.inputs, blocks, pixels)
 
-    def _weight_gradient(self, each: Convolution) -> None:
+    def _weight_gradient(self, each: JoinedConvolution) -> None:
         y = self.values[each.source][..., each.first :]
         scale, shift = (self._of(part, each.source, each.first) for part in (self.scale, self.shift))
         pixels, outputs = self.layout.pixels(each.source), self.layout.pixels(each.target)
@@ -575,7 +575,7 @@ class _Workspace:
             )  # fmt: skip
 
     @staticmethod
-    def _sizes(each: Convolution) -> dict[str, int]:
+    def _sizes(each: JoinedConvolution) -> dict[str, int]:
         return {"SIZE": each.source.size, "SMALL": each.target.size, "STRIDE": each.stride}
 
     def _of(self, part: Tensor, features: Features, first: int) -> Tensor:
@@ -605,7 +605,7 @@ class _Workspace:
 class _Fork:
     """Tasks that run beside the current stream, one stream after the other, until they are joined."""
 
-    def __init__(self, work: _Workspace) -> None:
+    def __init__(self, work: _BatchWorkspace) -> None:
         self.work, self.events, self.next = work, list[Any](), 0
 
     def start(self, task: Callable[[], None]) -> None:

@@ -41,7 +41,7 @@ class Features:
 
 
 @dataclass(eq=False)
-class Convolution:
+class JoinedConvolution:
     """A convolution, or several that read the same channels, with neighbouring outputs.
 
     Attributes:
@@ -136,8 +136,8 @@ class Layout:
     rows: int
     image: Features = field(init=False)
     features: list[Features] = field(init=False)
-    phases: list[list[Convolution]] = field(init=False)
-    heads: list[list[Convolution]] = field(init=False)
+    phases: list[list[JoinedConvolution]] = field(init=False)
+    heads: list[list[JoinedConvolution]] = field(init=False)
     channels: int = field(init=False, default=0)
     parameters: int = field(init=False, default=0)
     gradients: int = field(init=False, default=0)
@@ -154,7 +154,7 @@ class Layout:
         self._place()
 
     @property
-    def convolutions(self) -> list[Convolution]:
+    def convolutions(self) -> list[JoinedConvolution]:
         """All convolutions in the order in which they are computed."""
         return [each for phase in (*self.phases, *self.heads) for each in phase]
 
@@ -246,9 +246,9 @@ class Layout:
             else:
                 yield steps
 
-    def _join(self, steps: list[GridConvolution]) -> list[Convolution]:
+    def _join(self, steps: list[GridConvolution]) -> list[JoinedConvolution]:
         """Join the bottlenecks of a layer that read the same features."""
-        joined: dict[str, Convolution] = {}
+        joined: dict[str, JoinedConvolution] = {}
         for step in steps:
             source, first = self._named[step.source]
             bottleneck = step.name.startswith("layers") and step.kernel == 1
@@ -260,7 +260,7 @@ class Layout:
             else:
                 size = -(-source.size // step.stride)
                 target, _ = self._named.setdefault(step.target, (Features(size, not bottleneck), 0))
-                made = Convolution(
+                made = JoinedConvolution(
                     [(step.name, step.outputs)], source, first, step.inputs, target, step.offset, step.outputs,
                     step.kernel, step.stride,
                 )  # fmt: skip
@@ -268,7 +268,7 @@ class Layout:
             made.target.channels = max(made.target.channels, made.offset + made.outputs)
         return list(joined.values())
 
-    def _head(self, exit: int) -> list[Convolution]:
+    def _head(self, exit: int) -> list[JoinedConvolution]:
         name, inputs = self.grid.exit_inputs(exit)
         source, _ = self._named[name]
         made = []
@@ -276,7 +276,7 @@ class Layout:
             # No convolution reads the second one's outputs, so that nothing else adds up what BatchNorm needs.
             target = Features(-(-source.size // 2), k == 1, self.grid.head)
             part = (f"exits.{exit}.convolutions.{k}", self.grid.head)
-            made.append(Convolution([part], source, 0, inputs, target, 0, self.grid.head, 3, 2))
+            made.append(JoinedConvolution([part], source, 0, inputs, target, 0, self.grid.head, 3, 2))
             source, inputs = target, self.grid.head
         return made
 

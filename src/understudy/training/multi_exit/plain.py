@@ -12,7 +12,7 @@ from torch import Tensor
 from understudy._devices import allow_tf32
 from understudy.data.images.epoch_batches import crop_batch
 from understudy.training.multi_exit.architectures import Architecture, ExitModule, initial_network
-from understudy.training.multi_exit.engine import Batches, Pictures, Progress, validate
+from understudy.training.multi_exit.engine import Batches, EpochMeasurements, ExitImages, validate
 from understudy.training.multi_exit.objectives import ExitObjective
 from understudy.training.parallel import run_parallel
 
@@ -47,7 +47,7 @@ class PlainEngine:
         grid: Architecture,
         seeds: Sequence[int],
         objectives: Sequence[ExitObjective],
-        pictures: Pictures,
+        pictures: ExitImages,
         *,
         momentum: float = 0.9,
         decay: float = 1e-4,
@@ -59,11 +59,11 @@ class PlainEngine:
         self.pictures = pictures
         self._pixels, self._labels = pictures.pixels.to(self.device), pictures.labels.to(self.device)
         self._networks = [
-            _Network(grid, seed, objective, momentum, decay, self.device, dtype)
+            _TrainedNetwork(grid, seed, objective, momentum, decay, self.device, dtype)
             for seed, objective in zip(seeds, objectives, strict=True)
         ]
 
-    def train(self, batches: Batches, rates: Sequence[float]) -> Progress:
+    def train(self, batches: Batches, rates: Sequence[float]) -> EpochMeasurements:
         """Take one step per batch by SGD with Nesterov momentum and weight decay, as `torch.optim.SGD` does.
 
         A network whose loss is not finite takes no further step, and its later values are NaN.
@@ -86,7 +86,7 @@ class PlainEngine:
             return measured
 
         with allow_tf32(False):
-            return Progress(*torch.stack(run_parallel(train, range(len(self._networks)), self.device), dim=1))
+            return EpochMeasurements(*torch.stack(run_parallel(train, range(len(self._networks)), self.device), dim=1))
 
     def predict(self, images: Int[Tensor, "net image"]) -> Float[Tensor, "net exit image class"]:
         """Compute logits of images in evaluation mode, normalised and otherwise unchanged, on the CPU in float32.
@@ -135,7 +135,7 @@ class PlainEngine:
         return crop_batch(self._pixels, where, shift, flip, *moments, border).to(self.dtype)
 
 
-class _Network:
+class _TrainedNetwork:
     """A network with its momentum and temperature.
 
     All parameters that require a gradient are parts of one vector, which a step updates at once.
@@ -166,7 +166,7 @@ class _Network:
     def step(
         self, x: Tensor, labels: Int[Tensor, "row"], rate: float, labelled: int, distilled: int
     ) -> Float[Tensor, "measure"]:
-        """Take one step, unless the loss is not finite; return what `Progress` has, in its order."""
+        """Take one step, unless the loss is not finite; return what `EpochMeasurements` has, in its order."""
         temperature = float(self._temperature)
         logits = self.module(x)
         loss = self.objective.loss(logits, labels, temperature, labelled=labelled, distilled=distilled)

@@ -30,7 +30,7 @@ from understudy.data.source import require_counts
 from understudy.nets.multi_exit.grid import Grid
 from understudy.nets.multi_exit.msdnet import MSDNet
 from understudy.training.multi_exit.architectures import Architecture, ExitModule
-from understudy.training.multi_exit.engine import Batches, MultiExitEngine, Pictures, Progress, validate
+from understudy.training.multi_exit.engine import Batches, EpochMeasurements, ExitImages, MultiExitEngine, validate
 from understudy.training.multi_exit.history import ExitHistory, count_hits
 from understudy.training.multi_exit.plain import PlainEngine
 from understudy.training.multi_exit.plan import ExitPlan
@@ -93,7 +93,7 @@ class TrainedExits:
 
 def train_exits(
     plan: ExitPlan,
-    pictures: Pictures,
+    pictures: ExitImages,
     training: int,
     *,
     folder: Path | None = None,
@@ -132,7 +132,7 @@ def train_exits(
             state of another training.
     """
     require_counts(save_every=save_every)
-    population = _Population(plan, pictures, training, engine, resolve_device(device))
+    population = _ExitPopulation(plan, pictures, training, engine, resolve_device(device))
     if folder is not None:
         population.load(folder)
     while population.epoch < plan.epochs:
@@ -150,10 +150,10 @@ def train_exits(
     return TrainedExits(plan, population.history, population.weights, population.engine)
 
 
-class _Population:
+class _ExitPopulation:
     """Engines with what was measured of their networks; `epoch` is −1 before the probe of the initial weights."""
 
-    def __init__(self, plan: ExitPlan, pictures: Pictures, training: int, engine: str, device: torch.device) -> None:
+    def __init__(self, plan: ExitPlan, pictures: ExitImages, training: int, engine: str, device: torch.device) -> None:
         networks = plan.networks
         validate(plan.grid, [each.seed for each in networks], [each.objective for each in networks], pictures)
         if not 1 <= training < len(pictures.pixels):
@@ -246,7 +246,7 @@ class _Population:
         index, shift, flip = (torch.stack(each) for each in zip(*drawn, strict=True))
         return Batches(index, shift, flip, labelled=plan.batch, distilled=plan.batch if unlabelled else 0)
 
-    def _record(self, group: list[int], progress: Progress) -> None:
+    def _record(self, group: list[int], progress: EpochMeasurements) -> None:
         """Record the means of an epoch, and which networks diverged in it."""
         history, at = self.history, self.epoch - 1
         for i, loss, confidence, adjusted, temperature in zip(group, *progress, strict=True):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Remedy = Literal["none", "vae", "beta", "free-bits"]
 
 
-class Setting(NamedTuple):
+class SentenceSetting(NamedTuple):
     """What distinguishes networks besides their seed.
 
     Attributes:
@@ -51,10 +51,10 @@ class Setting(NamedTuple):
     target: float | None
 
 
-class Member(NamedTuple):
+class SentenceMember(NamedTuple):
     """A network of the study."""
 
-    setting: Setting
+    setting: SentenceSetting
     seed: int
 
     @property
@@ -263,15 +263,15 @@ class MovieSentences(ComputedStudy):
         """The seeds, from the first on."""
         return range(self.first_seed, self.first_seed + self.seeds)
 
-    def settings(self) -> tuple[Setting, ...]:
+    def settings(self) -> tuple[SentenceSetting, ...]:
         """Settings in increasing order of M, and then the remedies."""
-        targets = tuple(Setting(f"M = {target:g}", target) for target in sorted(self.targets))
+        targets = tuple(SentenceSetting(f"M = {target:g}", target) for target in sorted(self.targets))
         labels = {"vae": "VAE", "beta": f"VAE, β = {self.beta:g}", "free-bits": f"VAE, free bits {self.free_bits:g}"}
-        return (*targets, *(Setting(labels[each], None) for each in self.remedies if each != "none"))
+        return (*targets, *(SentenceSetting(labels[each], None) for each in self.remedies if each != "none"))
 
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[SentenceMember, ...]:
         """All networks, setting by setting."""
-        return tuple(Member(setting, seed) for setting in self.settings() for seed in self.seed_names)
+        return tuple(SentenceMember(setting, seed) for setting in self.settings() for seed in self.seed_names)
 
     def code_plan(self) -> CodePlan:
         """What to train."""
@@ -301,15 +301,15 @@ class MovieSentences(ComputedStudy):
 
         return sentence_table(run)
 
-    def _network(self, member: Member) -> CodeNetwork:
+    def _network(self, member: SentenceMember) -> CodeNetwork:
         from understudy.training.latent.population import CodeNetwork
 
         return CodeNetwork(member.seed, self._objective(member.setting), 1 if self._remedy(member) else self.resamples)
 
-    def _remedy(self, member: Member) -> bool:
+    def _remedy(self, member: SentenceMember) -> bool:
         return member.setting.target is None
 
-    def _objective(self, setting: Setting) -> CodeObjective:
+    def _objective(self, setting: SentenceSetting) -> CodeObjective:
         from understudy.training.latent.objective import CodeObjective
 
         return CodeObjective(

@@ -22,10 +22,10 @@ from understudy.nets.latent.model import LatentModel
 from understudy.nets.latent.sentences import SentenceDecoder, SentenceEncoder
 from understudy.papers.autoencoder.movie_sentences import grammar
 from understudy.papers.autoencoder.movie_sentences.corpus import Corpus
-from understudy.papers.autoencoder.movie_sentences.study import Member, MovieSentences
+from understudy.papers.autoencoder.movie_sentences.study import MovieSentences, SentenceMember
 from understudy.papers.autoencoder.movie_sentences.writing import write_sentences
 from understudy.papers.autoencoder.training import MODELS, TrainingSpeaker, save_models
-from understudy.training.latent.objective import Weights, lower_bound
+from understudy.training.latent.objective import TermWeights, lower_bound
 from understudy.training.latent.population import CodeNetwork, TrainedCodes, train_codes
 from understudy.training.parallel import one_thread_each
 
@@ -76,7 +76,7 @@ def network_bytes(study: MovieSentences, corpus: Corpus) -> int:
     return 4 * _COPIES * sum(each.numel() for part in parts for each in part.parameters())
 
 
-def train_networks(study: MovieSentences, members: Sequence[Member], first: int, place: Workplace) -> Tables:
+def train_networks(study: MovieSentences, members: Sequence[SentenceMember], first: int, place: Workplace) -> Tables:
     """Train all networks, save them, and return their tables.
 
     Args:
@@ -137,7 +137,7 @@ def _probe(corpus: Corpus, models: Sequence[LatentModel]) -> dict[str, Tensor]:
     for model in models:
         x = corpus.tokens["test"][:_PROBED].to(model.device)
         noise = _numbers("normal", 0, _NOISE, 1, len(x), model.latent).to(model.device)
-        found["test_elbo"].append(float(lower_bound(model, x, noise, Weights(1.0, 0.0, 0.0, 0.0)).elbo))
+        found["test_elbo"].append(float(lower_bound(model, x, noise, TermWeights(1.0, 0.0, 0.0, 0.0)).elbo))
         z = model.encode(x).mean
         found["test_matching"].append(float(reconstruction(x, _decoder(model).most_likely(z)).matching_share))
     return {name: torch.tensor(values, dtype=torch.float64) for name, values in found.items()}
@@ -206,7 +206,7 @@ def _decoder(model: LatentModel) -> SentenceDecoder:
     return model.decoder
 
 
-def _networks(study: MovieSentences, members: Sequence[Member], first: int, trained: TrainedCodes) -> pa.Table:
+def _networks(study: MovieSentences, members: Sequence[SentenceMember], first: int, trained: TrainedCodes) -> pa.Table:
     """One row per network."""
     diverged = trained.history.diverged.tolist()
     return network_rows(

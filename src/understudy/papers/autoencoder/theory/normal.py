@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy.measures.information.quadrature import normal_density, place_nodes
-from understudy.nets.latent.likelihoods import Gaussian
+from understudy.nets.latent.likelihoods import GaussianLikelihood
 from understudy.nets.latent.model import LatentModel
 
 ENTROPY = (math.log(2 * math.pi) + 1) / 2
@@ -86,7 +86,7 @@ def conditionals(model: LatentModel, z: Float[Tensor, "node"]) -> tuple[Float[Te
         z: Codes.
     """
     model = copy.deepcopy(model).double()
-    assert isinstance(model.likelihood, Gaussian)
+    assert isinstance(model.likelihood, GaussianLikelihood)
     mean, log_variance = model.likelihood.moments(model.decoder, z.double()[:, None])
     return mean[:, 0], (log_variance[:, 0] / 2).exp()
 

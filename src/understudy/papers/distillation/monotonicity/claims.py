@@ -24,7 +24,7 @@ claims = Claims(
 )
 
 
-class Correlation(NamedTuple):
+class RiskCorrelation(NamedTuple):
     """Pearson's r over learners, and the interval of 95% that follows from the errors of their means."""
 
     value: float
@@ -64,7 +64,7 @@ def read_learners(study: Monotonicity, run: Run) -> Learners:
     )
 
 
-def correlation(sets: xr.Dataset, without: tuple[str, ...] = ()) -> Correlation:
+def correlation(sets: xr.Dataset, without: tuple[str, ...] = ()) -> RiskCorrelation:
     """Pearson's r of risks and indices, one point per learner; NaN where all of either are equal."""
     both = [sets[name].drop_sel(learner=list(without)).to_numpy() for name in ("risk", "nearer")]
     values = np.stack(both, -1)
@@ -82,7 +82,7 @@ def correlation(sets: xr.Dataset, without: tuple[str, ...] = ()) -> Correlation:
     )
     found = _pearson(again[..., 0], again[..., 1])
     low, high = np.quantile(found[np.isfinite(found)], _RANGE) if np.isfinite(found).any() else (np.nan, np.nan)
-    return Correlation(float(_pearson(means[:, 0], means[:, 1])), float(low), float(high))
+    return RiskCorrelation(float(_pearson(means[:, 0], means[:, 1])), float(low), float(high))
 
 
 def _pearson(one: np.ndarray, other: np.ndarray) -> np.ndarray:

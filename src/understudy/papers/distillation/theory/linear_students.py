@@ -122,7 +122,7 @@ def disturbed(students: Population, noise: float, seeds: Sequence[int]) -> Popul
     return replace(students, layers=tuple(layers))
 
 
-class Descent(NamedTuple):
+class DescendedStudents(NamedTuple):
     """Students after given numbers of steps of gradient descent."""
 
     students: tuple[Population, ...]
@@ -144,7 +144,7 @@ def descend_until(
     rate: float | Float[Tensor, "net"],
     probes: Sequence[int],
     near: float | Float[Tensor, "net"],
-) -> Descent:
+) -> DescendedStudents:
     """Take steps W_l ← W_l − η ∂ℓ/∂W_l on all inputs until w is within a distance of ŵ, where a student stops.
 
     Args:
@@ -185,7 +185,7 @@ def descend_until(
                 path[i, net] = now[: weight.shape[1]]
     paths = [torch.from_numpy(path).to(x) for path in recorded]
     kept = tuple(replace(students, layers=tuple(Layer(w, None) for w in now)) for now in zip(*paths, strict=True))
-    return Descent(kept, needed)
+    return DescendedStudents(kept, needed)
 
 
 @njit

@@ -23,7 +23,7 @@ _FEWEST_POINTS, _MOST_POINTS, _WORK = 10_000, 40_000, 4_000_000_000
 """Points at which it is tested whether parameters have an effect, and the work that their number is chosen for."""
 
 
-class Drawn(NamedTuple):
+class DrawnNetwork(NamedTuple):
     """A random network, chosen by how much of the box its units fold.
 
     Attributes:
@@ -43,7 +43,7 @@ def smallest_share(network: ReluNetwork, box: Box) -> float:
 
 
 @cache
-def draw(sizes: tuple[int, ...], least: float, most: float, count: int) -> tuple[tuple[Drawn, ...], int]:
+def draw(sizes: tuple[int, ...], least: float, most: float, count: int) -> tuple[tuple[DrawnNetwork, ...], int]:
     """Draw networks until there are enough of which every unit folds at least `least` of the box, and one below `most`.
 
     Args:
@@ -56,19 +56,19 @@ def draw(sizes: tuple[int, ...], least: float, most: float, count: int) -> tuple
         The networks, fewer if they are rare, and how many others were drawn.
     """
     box, others = as_box(None, sizes[0]), 0
-    found: list[Drawn] = []
+    found: list[DrawnNetwork] = []
     for seed in range(1, MOST_DRAWN + 1):
         if len(found) == count:
             break
         share = smallest_share(random_network(sizes, seed), box)
         if least <= share < most:
-            found.append(Drawn(seed, share))
+            found.append(DrawnNetwork(seed, share))
         else:
             others += 1
     return tuple(found), others
 
 
-def measure_recovery(sizes: tuple[int, ...], drawn: Drawn, most_evaluations: int) -> dict[str, Any]:
+def measure_recovery(sizes: tuple[int, ...], drawn: DrawnNetwork, most_evaluations: int) -> dict[str, Any]:
     """Recover one network from its values on [−2, 2]^d, and compare the parameters found with its own."""
     network, box = random_network(sizes, drawn.seed), as_box(None, sizes[0])
     found = recover_network(lambda x: network(x), box, sizes, seed=drawn.seed, most_evaluations=most_evaluations)

@@ -119,7 +119,7 @@ def affine_maps(
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class _PartialCell:
     """A cell of some layers in coordinates where the box is [−1, 1]^d, and the units above as functions there."""
 
     rows: np.ndarray
@@ -131,7 +131,7 @@ class _Part:
     biases: np.ndarray
     scales: np.ndarray  # largest possible slope of each unit, without cancellation
 
-    def cut(self, weight: np.ndarray, bias: float) -> Iterator[_Part]:
+    def cut(self, weight: np.ndarray, bias: float) -> Iterator[_PartialCell]:
         """Sides of a hyperplane in this cell: two, or one where the other is too thin."""
         for sign in (-1.0, 1.0):
             rows, bounds = np.vstack([self.rows, sign * weight]), np.append(self.bounds, -sign * bias)
@@ -165,9 +165,9 @@ def cells(network: ReluNetwork, box: Box, layers: int | None = None, most: int =
         raise _too_many(most, box)
     rows, bounds = box_rows(box.inputs)
     weights, biases = network.weights[0] * box.half, network.weights[0] @ box.centre + network.biases[0]
-    whole = _Part(rows, bounds, np.zeros(box.inputs), 1.0, (), weights, biases, np.linalg.norm(weights, axis=1))
+    whole = _PartialCell(rows, bounds, np.zeros(box.inputs), 1.0, (), weights, biases, np.linalg.norm(weights, axis=1))
     # Depth first, also within a layer, so that no more than `most` cells are ever held.
-    pending: list[Iterator[_Part]] = [iter((whole,))]
+    pending: list[Iterator[_PartialCell]] = [iter((whole,))]
     found: list[tuple[np.ndarray, np.ndarray, float]] = []
     while pending:
         part = next(pending[-1], None)
@@ -189,7 +189,7 @@ def _too_many(most: int, box: Box) -> UserError:
     return UserError(f"{words}: use fewer units, a smaller box, or a slice")
 
 
-def _split_by_layer(network: ReluNetwork, part: _Part) -> Iterator[_Part]:
+def _split_by_layer(network: ReluNetwork, part: _PartialCell) -> Iterator[_PartialCell]:
     """Cells into which a cell falls by the units of its next layer, with the units above that as functions there."""
     layer, slopes = len(part.pattern), np.linalg.norm(part.weights, axis=1)
     varying = slopes > CONSTANT * part.scales
@@ -215,7 +215,7 @@ def _split_by_layer(network: ReluNetwork, part: _Part) -> Iterator[_Part]:
         )
 
 
-def _cut_if_crossed(part: _Part, weight: np.ndarray, bias: float) -> Iterator[_Part]:
+def _cut_if_crossed(part: _PartialCell, weight: np.ndarray, bias: float) -> Iterator[_PartialCell]:
     if crossing(part.rows, part.bounds, part.centre, weight[None], np.array([bias]), RADIUS)[0]:
         sides = list(part.cut(weight, bias))
         yield from sides if len(sides) > 1 else (part,)

@@ -20,7 +20,7 @@ from understudy.papers.local.regimes.claims import (
 from understudy.papers.local.regimes.study import LARGE, LAZY, LOCAL, MEAN_FIELD, Regimes
 from understudy.papers.local.shared import warning_words
 from understudy.report import style
-from understudy.report.figures import Curves, Panel, Plane, Series, Trajectories
+from understudy.report.figures import Curves, Panel, PlaneTrajectories, Series, Trajectories
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -86,7 +86,7 @@ def _planes(run: Run, found: xr.Dataset, names: Sequence[str], note: str) -> Tra
     for name in names:
         one = found.sel(regime=name).isel(seed=0)
         places, network = np.stack([_drawable(one[axis]) for axis in ("x", "y")], -1), one["network"].item()
-        planes.append(Plane(name, teachers[network], places, network))
+        planes.append(PlaneTrajectories(name, teachers[network], places, network))
     return Trajectories(tuple(planes), run.epochs, note=note)
 
 

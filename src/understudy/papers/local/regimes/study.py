@@ -33,7 +33,7 @@ REGIMES = (LAZY, MEAN_FIELD, LOCAL, LARGE)
 _SEEDS_PER_PIECE = 2
 
 
-class Problem(NamedTuple):
+class DescentProblem(NamedTuple):
     """A problem for gradient descent: initial students, and what they learn."""
 
     students: Float[Tensor, "net student 2"]
@@ -104,7 +104,7 @@ class Regimes(ExactStudy):
                 name = f"{regime}, seeds {seeds[0]} to {seeds[-1]}"
                 yield Piece(name, len(seeds), partial(self._descend, regime, seeds))
 
-    def problem(self, regime: str, seeds: Sequence[int]) -> Problem:
+    def problem(self, regime: str, seeds: Sequence[int]) -> DescentProblem:
         """Initial students, target, teacher and learning rates of some seeds in one regime."""
         import torch
 
@@ -116,7 +116,7 @@ class Regimes(ExactStudy):
         if regime == LAZY:
             # ‖w‖|wᵀx| = |(‖w‖w)ᵀx|: the initial students as nodes of a teacher, whose output is added to the teacher's.
             target = torch.cat([teachers, students.norm(dim=-1, keepdim=True) * students], 1)
-        return Problem(students, target, teachers, stable_rate(self.rate, students, teachers))
+        return DescentProblem(students, target, teachers, stable_rate(self.rate, students, teachers))
 
     def _teachers(self, seeds: Sequence[int]) -> Tensor:
         from understudy.papers.local.theory.teachers import random_teachers
@@ -150,7 +150,7 @@ class Regimes(ExactStudy):
         from understudy.papers.local.theory.starts import nearest
 
         probes = log_probes(self.steps, self.probes - 1)
-        made = Problem(*map(self.to_device, self.problem(regime, seeds)))
+        made = DescentProblem(*map(self.to_device, self.problem(regime, seeds)))
         path = descend(made.students, made.target, made.rates, self.steps, probes)
         found = measure(path, made.target, made.rates)
         students, targets = _places(path), _places(made.target)

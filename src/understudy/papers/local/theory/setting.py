@@ -33,7 +33,7 @@ _ROUNDING = 1e-22
 more per teacher node."""
 
 
-class Moments(NamedTuple):
+class InputMoments(NamedTuple):
     """Standard deviation of inputs, and the largest deviations of their moments from isotropic normal ones.
 
     Deviations are in standard errors.
@@ -55,7 +55,7 @@ class Moments(NamedTuple):
         )
 
 
-def moments(x: Float[Tensor, "sample in"]) -> Moments:
+def moments(x: Float[Tensor, "sample in"]) -> InputMoments:
     """Compare the moments of inputs with those of isotropic normal inputs of the same standard deviation.
 
     Means are taken of each input, covariances and fourth moments of each pair, and z⁴ also over all inputs together.
@@ -64,7 +64,7 @@ def moments(x: Float[Tensor, "sample in"]) -> Moments:
     samples, size = x.shape
     width = float(x.square().mean().sqrt())
     if not width > 0:
-        return Moments(width, math.inf, math.inf, math.inf)
+        return InputMoments(width, math.inf, math.inf, math.inf)
     z, same, root = x / width, torch.eye(size, dtype=torch.bool, device=x.device), math.sqrt(samples)
     squares = z.square()
     mean = z.mean(0).abs().max() * root
@@ -72,7 +72,7 @@ def moments(x: Float[Tensor, "sample in"]) -> Moments:
     fourth = (squares.T @ squares / samples - torch.where(same, 3.0, 1.0)).abs()
     together = (squares.square().mean() - 3).abs() * math.sqrt(size / 96)  # variances of z⁴ and of z²z'²: 96 and 8
     fourth = torch.maximum((fourth / torch.where(same, math.sqrt(96), math.sqrt(8))).max(), together)
-    return Moments(width, float(mean), float(covariance.max()) * root, float(fourth) * root)
+    return InputMoments(width, float(mean), float(covariance.max()) * root, float(fourth) * root)
 
 
 def as_students(network: Population) -> Float[Tensor, "net student in"]:

@@ -8,7 +8,7 @@ import xarray as xr
 from understudy.papers.local.warm_up.claims import TO, approach, power, slope
 from understudy.papers.local.warm_up.study import STUDENTS, WarmUp
 from understudy.report import style
-from understudy.report.figures import Curves, Panel, Plane, Trajectories
+from understudy.report.figures import Curves, Panel, PlaneTrajectories, Trajectories
 from understudy.report.story import Figure, Number, Story
 from understudy.store import Run
 
@@ -66,6 +66,6 @@ def _planes(run: Run, found: xr.Dataset) -> Trajectories:
     planes = []
     for students, network in zip(STUDENTS, found["network"].to_numpy().tolist(), strict=True):
         places = np.stack([x[network], y[network]], -1)[:, :students]
-        planes.append(Plane(STUDENTS[students], np.array([[1.0, 0.0]]), places, network))
+        planes.append(PlaneTrajectories(STUDENTS[students], np.array([[1.0, 0.0]]), places, network))
     deltas = found["delta"].to_numpy()
     return Trajectories(tuple(planes), deltas, "δ =", f"δ = {deltas[-1]:g}", strokes=True)

@@ -30,7 +30,7 @@ TRAINED = 0.9
 claims = Claims(free="seeds dtype device", least={"seeds": 10}, tuned_on="seeds 101 and 102")
 
 
-class Weights(NamedTuple):
+class IrrelevantWeights(NamedTuple):
     """Weights between two layers of one network over training, from irrelevant students; [epoch], relative to epoch 0.
 
     NaN where there are no such students.
@@ -47,7 +47,7 @@ class Weights(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def weights_of(run: Run, start: str, multiple: float) -> list[list[Weights]]:
+def weights_of(run: Run, start: str, multiple: float) -> list[list[IrrelevantWeights]]:
     """Weights above every hidden layer of the networks that did not diverge, by network and layer."""
     epochs = kept_epochs(run)
     some = run.select(start=start, multiple=multiple)
@@ -63,7 +63,7 @@ def kept_epochs(run: Run) -> list[int]:
     return list(ranked(run.options["epochs"]))
 
 
-def _network(teacher: Population, students: Sequence[Population], source: Source) -> list[Weights]:
+def _network(teacher: Population, students: Sequence[Population], source: Source) -> list[IrrelevantWeights]:
     """Weights above every hidden layer of a network, given its weights at the epochs."""
     import torch
 
@@ -85,7 +85,7 @@ def _network(teacher: Population, students: Sequence[Population], source: Source
         to_lucky, to_others = ([w[rows][:, low & partly] for w in matrices] for rows in (lucky, others))
         learned = float((best_students(rho[layer]).correlation > LUCKY).double().mean())
         left_out = int((low & ~partly).sum())
-        found.append(Weights(_norms(to_lucky), _norms(to_others), _cosine(to_others), left_out, learned))
+        found.append(IrrelevantWeights(_norms(to_lucky), _norms(to_others), _cosine(to_others), left_out, learned))
     return found
 
 
@@ -117,7 +117,7 @@ def _decide(
     k: float,
     run: Run,
     layer: int,
-    value: Callable[[Weights], float],
+    value: Callable[[IrrelevantWeights], float],
     decide: Callable[..., Verdict],
 ) -> Verdict:
     """Decide with lucky starts, provided that lucky students match; with random starts beside."""
@@ -164,7 +164,7 @@ def vanish(study: IrrelevantNodes, run: Run, k: float, layer: int, between: str)
     cases=lambda study, run: _cases(study, run, len(study.hidden) - 1),
 )
 def lucky_against_irrelevant(study: IrrelevantNodes, run: Run, k: float, layer: int, between: str) -> Verdict:
-    def gap(each: Weights) -> float:
+    def gap(each: IrrelevantWeights) -> float:
         return float(each.to_irrelevant[-1] - each.to_lucky[-1])
 
     return _decide(study, k, run, layer, gap, partial(mean_above, errors=ERRORS))

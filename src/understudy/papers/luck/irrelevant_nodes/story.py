@@ -3,7 +3,14 @@
 import numpy as np
 
 from understudy.lab.layers import correlation_curves, diverged_story, some_diverged
-from understudy.papers.luck.irrelevant_nodes.claims import IRRELEVANT, LUCKY, Weights, between, kept_epochs, weights_of
+from understudy.papers.luck.irrelevant_nodes.claims import (
+    IRRELEVANT,
+    LUCKY,
+    IrrelevantWeights,
+    between,
+    kept_epochs,
+    weights_of,
+)
 from understudy.papers.luck.irrelevant_nodes.study import IrrelevantNodes
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
@@ -65,7 +72,7 @@ def _panels(study: IrrelevantNodes, run: Run, start: str) -> tuple[Panel, ...]:
     return tuple(panels)
 
 
-def _ends(networks: list[list[Weights]], name: str) -> float:
+def _ends(networks: list[list[IrrelevantWeights]], name: str) -> float:
     """Median over networks and layers of hidden nodes of the norm at the end relative to the start."""
     found = [getattr(weights, name)[-1] for network in networks for weights in network[:-1]]
     return float(np.nanmedian(found)) if np.isfinite(found).any() else np.nan

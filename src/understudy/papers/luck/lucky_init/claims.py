@@ -49,7 +49,7 @@ def in_setting(run: Run, setting: NearSetting, metric: str) -> xr.DataArray:
     return some.array(metric, "seed epoch").reindex(epoch=steps)
 
 
-class Bounds(NamedTuple):
+class TheoremBounds(NamedTuple):
     """One theorem on the networks of one setting, by seed and step."""
 
     in_force: np.ndarray
@@ -58,7 +58,7 @@ class Bounds(NamedTuple):
     """Whether everything that it bounds is within its bound."""
 
 
-def bounds(run: Run, setting: NearSetting, prefix: str = "") -> Bounds:
+def bounds(run: Run, setting: NearSetting, prefix: str = "") -> TheoremBounds:
     """Compare everything that a theorem bounds with its bound, at every step."""
     names = QUANTITIES[setting.theorem]
     measured, bound = (
@@ -67,7 +67,7 @@ def bounds(run: Run, setting: NearSetting, prefix: str = "") -> Bounds:
     )
     # A bound of 0 at the start is checked, too: it is that of a start without error.
     checked = np.isfinite(bound).all(axis=0) & ((bound > _ROUNDING) | (bound[:, :, :1] == 0)).all(axis=0)
-    return Bounds(checked, np.all(measured <= bound * _SLACK + 1e-12, axis=0))
+    return TheoremBounds(checked, np.all(measured <= bound * _SLACK + 1e-12, axis=0))
 
 
 @claims.claim(

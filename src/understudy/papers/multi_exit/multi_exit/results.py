@@ -14,7 +14,7 @@ from understudy.papers.multi_exit.published import ANYTIME, BUDGET, Published
 from understudy.store import Run
 
 if TYPE_CHECKING:
-    from understudy.papers.multi_exit.multi_exit.study import MultiExit
+    from understudy.papers.multi_exit.multi_exit.study import MultiExitStudy
 
 Mode = Literal["budget", "anytime"]
 MODES: tuple[Mode, ...] = ("budget", "anytime")
@@ -122,7 +122,7 @@ def curves(run: Run, metric: str, networks: Sequence[int]) -> pd.DataFrame:
     return found.pivot(index="epoch", columns="network", values="value")
 
 
-def accuracy_table(study: MultiExit, run: Run) -> pa.Table:
+def accuracy_table(study: MultiExitStudy, run: Run) -> pa.Table:
     """Arrange the accuracies of all settings for a reader, beside the thesis' numbers.
 
     Args:

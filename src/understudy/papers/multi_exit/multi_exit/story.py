@@ -16,7 +16,7 @@ from understudy.papers.multi_exit.multi_exit.results import (
     curves,
     published,
 )
-from understudy.papers.multi_exit.multi_exit.study import ANNEALED, MultiExit, Setting
+from understudy.papers.multi_exit.multi_exit.study import ANNEALED, ExitSetting, MultiExitStudy
 from understudy.papers.multi_exit.published import (
     CIFAR_TIMES,
     DISTILLATION,
@@ -39,7 +39,7 @@ _SAMPLES = 8
 """Test images that are shown of each deciding exit."""
 
 
-def story(study: MultiExit, run: Run) -> Story:
+def story(study: MultiExitStudy, run: Run) -> Story:
     """Accuracies beside the thesis', then temperatures, teachers, times, deciding exits, and matched channels."""
     figures = (
         _by_loss(study, run, "budget", "budget", "Accuracy within a known budget", "S3 fig. 6.3"),
@@ -55,7 +55,7 @@ def story(study: MultiExit, run: Run) -> Story:
     return Story(_headline(study, run), _numbers(study, run), figures)
 
 
-def _headline(study: MultiExit, run: Run) -> str:
+def _headline(study: MultiExitStudy, run: Run) -> str:
     images = study.images[0]
     all_losses: tuple[str, ...] = study.losses
     found = {loss: accuracies(run, images, _label(study, loss), "budget", study.top) for loss in all_losses}
@@ -78,7 +78,7 @@ def _headline(study: MultiExit, run: Run) -> str:
     return f"Top-{study.top} accuracy of exit 1: {listed}. {where} {trained}"
 
 
-def _numbers(study: MultiExit, run: Run) -> tuple[Number, ...]:
+def _numbers(study: MultiExitStudy, run: Run) -> tuple[Number, ...]:
     networks = run.networks.num_rows
     numbers = [Number(f"{networks:,}", "networks")]
     if lost := int(run.networks["diverged_at"].is_valid().to_numpy().sum()):
@@ -95,9 +95,11 @@ def _percent(value: float) -> str:
     return f"{number(value, '.1f')}%"
 
 
-def _label(study: MultiExit, loss: str) -> str:
+def _label(study: MultiExitStudy, loss: str) -> str:
     """Label of the networks of a loss with the first temperature and choice of teachers."""
-    return (Setting(loss) if loss == EXIT_WISE else Setting(loss, study.temperatures[0], study.teachers[0])).label
+    return (
+        ExitSetting(loss) if loss == EXIT_WISE else ExitSetting(loss, study.temperatures[0], study.teachers[0])
+    ).label
 
 
 def _series(label: str, found: Accuracies, colour: str | None) -> Series:
@@ -107,7 +109,7 @@ def _series(label: str, found: Accuracies, colour: str | None) -> Series:
     return Series(label, exits, found.mean, low, high, colour=colour, network=network, network_y=found.values)
 
 
-def _by_loss(study: MultiExit, run: Run, mode: Mode, name: str, title: str, source: str) -> Figure:
+def _by_loss(study: MultiExitStudy, run: Run, mode: Mode, name: str, title: str, source: str) -> Figure:
     panels, known = [], False
     for images in study.images:
         series = []
@@ -136,11 +138,11 @@ def _x_name(mode: Mode) -> str:
     return "exits that fit the budget" if mode == "budget" else "exits in the ensemble"
 
 
-def _seeds(study: MultiExit) -> str:
+def _seeds(study: MultiExitStudy) -> str:
     return f"n = {counted(study.seeds, 'seed')}"
 
 
-def _compared(study: MultiExit, run: Run, option: str, title: str, source: str) -> tuple[Figure, ...]:
+def _compared(study: MultiExitStudy, run: Run, option: str, title: str, source: str) -> tuple[Figure, ...]:
     """Distillation with several temperatures, or choices of teachers, in both modes."""
     several = getattr(study, option)
     if len(several) < 2:
@@ -153,7 +155,7 @@ def _compared(study: MultiExit, run: Run, option: str, title: str, source: str) 
                 temperature, teachers = (
                     (value, study.teachers[0]) if option == "temperatures" else (study.temperatures[0], value)
                 )
-                found = accuracies(run, images, Setting(DISTILLATION, temperature, teachers).label, mode, study.top)
+                found = accuracies(run, images, ExitSetting(DISTILLATION, temperature, teachers).label, mode, study.top)
                 if found.networks:
                     series.append(_series(_value_words(option, value), found, None))
             head = f"{study.images_name(images)}, {_MODE_TITLES[mode]}"
@@ -170,7 +172,7 @@ def _value_words(option: str, value: str) -> str:
     return value if value == ANNEALED else f"T = {float(value):g}"
 
 
-def _during_training(study: MultiExit, run: Run) -> tuple[Figure, ...]:
+def _during_training(study: MultiExitStudy, run: Run) -> tuple[Figure, ...]:
     """Validation accuracy of the first and the last exit."""
     images, networks = study.images[0], run.networks.to_pandas()
     found = run.table("exits").to_pandas()
@@ -194,7 +196,7 @@ def _during_training(study: MultiExit, run: Run) -> tuple[Figure, ...]:
     return (Figure("validation", "Accuracy over training", caption, "", kind),)
 
 
-def _epochs(study: MultiExit) -> str:
+def _epochs(study: MultiExitStudy) -> str:
     drops = [str(drop) for drop in study.drops if drop < study.epochs]
     return f"epochs {' and '.join(drops)}" if drops else "no epoch"
 
@@ -209,7 +211,7 @@ def _range(label: str, x: np.ndarray, values: np.ndarray, colour: str) -> Series
     return Series(label, x, middle, low, high, colour=colour)
 
 
-def _confidence(study: MultiExit, run: Run) -> tuple[Figure, ...]:
+def _confidence(study: MultiExitStudy, run: Run) -> tuple[Figure, ...]:
     """The teacher's confidence and the temperature, with annealing."""
     losses = [loss for loss in study.losses if loss != EXIT_WISE]
     if not losses or study.temperatures[0] != ANNEALED:
@@ -243,7 +245,7 @@ def _confidence(study: MultiExit, run: Run) -> tuple[Figure, ...]:
     return (Figure("confidence", "Confidence and temperature of the teacher", caption, "S3 fig. 6.6", kind),)
 
 
-def _deciding(study: MultiExit, run: Run) -> tuple[Figure, ...]:
+def _deciding(study: MultiExitStudy, run: Run) -> tuple[Figure, ...]:
     """Share of test images that each exit decides, their accuracy, and examples."""
     if "decisions" not in run.tables:
         return ()
@@ -284,7 +286,7 @@ def _rightness(rows: pd.DataFrame, exits: np.ndarray) -> np.ndarray:
     return np.array([100 * right[decided == exit].mean() if (decided == exit).any() else np.nan for exit in exits])
 
 
-def _examples(study: MultiExit, run: Run) -> tuple[Figure, ...]:
+def _examples(study: MultiExitStudy, run: Run) -> tuple[Figure, ...]:
     """Images that each exit decides rightly, of the first network that has any."""
     rows = run.table("examples").to_pandas()
     if not len(rows):
@@ -302,7 +304,7 @@ def _examples(study: MultiExit, run: Run) -> tuple[Figure, ...]:
     return (Figure("examples", "Images that early and late exits decide", caption, "", kind),)
 
 
-def _representative(study: MultiExit, run: Run, among: set[int]) -> int:
+def _representative(study: MultiExitStudy, run: Run, among: set[int]) -> int:
     """The first network of the last loss that learns from later exits, if there is one."""
     networks = run.networks.to_pandas()
     for loss in (DISTILLATION, *study.losses):
@@ -316,7 +318,7 @@ def _setting(run: Run, network: int) -> str:
     return str(run.networks["setting"][network].as_py())
 
 
-def _channels(study: MultiExit, run: Run) -> tuple[Figure, ...]:
+def _channels(study: MultiExitStudy, run: Run) -> tuple[Figure, ...]:
     """Which channels of early exits' features match those of the last exit."""
     metrics, networks = run.metrics.to_pandas(), run.networks.to_pandas()
     rows = metrics[metrics["metric"] == "rho_mean"]
@@ -347,7 +349,7 @@ def _channels(study: MultiExit, run: Run) -> tuple[Figure, ...]:
     )
 
 
-def _matched_channels(study: MultiExit, run: Run) -> tuple[Figure, ...]:
+def _matched_channels(study: MultiExitStudy, run: Run) -> tuple[Figure, ...]:
     """Correlations of all channels of the first exit with all of the last, at the end."""
     nodes = run.nodes.to_pandas()
     pairs = nodes[nodes["role"] == "pair"]
@@ -363,7 +365,7 @@ def _matched_channels(study: MultiExit, run: Run) -> tuple[Figure, ...]:
     return (Figure("matched-channels", "Which channel of exit 1 matches which of the last exit", caption, "", kind),)
 
 
-def _times(study: MultiExit, run: Run) -> Figure:
+def _times(study: MultiExitStudy, run: Run) -> Figure:
     """Time of each exit on this machine, beside the thesis'."""
     times = run.table("times").to_pandas()
     colours = {"budget": style.BLUE, "anytime": style.ORANGE}

@@ -33,7 +33,7 @@ MADE_CLASSES = 20
 """Classes of made images."""
 
 
-class Setting(NamedTuple):
+class ExitSetting(NamedTuple):
     """What distinguishes networks besides their seed and their images.
 
     Attributes:
@@ -53,16 +53,16 @@ class Setting(NamedTuple):
         return self.loss + temperature + (", all later teachers" if self.teachers == "later" else "")
 
 
-class Member(NamedTuple):
+class ExitMember(NamedTuple):
     """A network of the study."""
 
     images: int
-    setting: Setting
+    setting: ExitSetting
     seed: int
 
 
 @dataclass(frozen=True)
-class MultiExit(ComputedStudy):
+class MultiExitStudy(ComputedStudy):
     """How accurate the exits of a multi-scale DenseNet are, trained with and without distillation from later exits.
 
     Networks learn CIFAR-100 from few labelled images of each class, 50 of which select the model. Losses are compared
@@ -252,7 +252,7 @@ class MultiExit(ComputedStudy):
 
         return self.grid == Grid()
 
-    def settings(self, images: int) -> tuple[Setting, ...]:
+    def settings(self, images: int) -> tuple[ExitSetting, ...]:
         """Settings that are trained with a number of images, those of the paper's tables first.
 
         Args:
@@ -260,22 +260,22 @@ class MultiExit(ComputedStudy):
         """
         temperature, teachers = self.temperatures[0], self.teachers[0]
         found = [
-            Setting(loss) if loss == EXIT_WISE else Setting(loss, temperature, teachers)
+            ExitSetting(loss) if loss == EXIT_WISE else ExitSetting(loss, temperature, teachers)
             for loss in self.losses
             if not (loss == SEMI_SUPERVISED and images == self.per_class)
         ]
         if DISTILLATION in self.losses:
-            found += [Setting(DISTILLATION, other, teachers) for other in self.temperatures[1:]]
-            found += [Setting(DISTILLATION, temperature, other) for other in self.teachers[1:]]
+            found += [ExitSetting(DISTILLATION, other, teachers) for other in self.temperatures[1:]]
+            found += [ExitSetting(DISTILLATION, temperature, other) for other in self.teachers[1:]]
         return tuple(found)
 
-    def members(self) -> tuple[tuple[Member, ...], ...]:
+    def members(self) -> tuple[tuple[ExitMember, ...], ...]:
         """Networks in the groups that are trained side by side: of one number of images and one form of batches."""
         groups = []
         for images in self.images:
             for unlabelled in (False, True):
                 same = [
-                    Member(images, setting, seed)
+                    ExitMember(images, setting, seed)
                     for seed in self.seed_names
                     for setting in self.settings(images)
                     if (setting.loss == SEMI_SUPERVISED) == unlabelled
@@ -291,7 +291,7 @@ class MultiExit(ComputedStudy):
         """
         return f"{images} made images per class" if self.on_made else f"CIFAR({images})"
 
-    def file(self, member: Member) -> str:
+    def file(self, member: ExitMember) -> str:
         """Name of the file with the weights of a network.
 
         Args:
@@ -309,7 +309,7 @@ class MultiExit(ComputedStudy):
         """
         return self.classes * (images - SELECTION) // self.batch
 
-    def exit_plan(self, members: tuple[Member, ...]) -> ExitPlan:
+    def exit_plan(self, members: tuple[ExitMember, ...]) -> ExitPlan:
         """What to train for a group of networks.
 
         Args:
@@ -378,7 +378,7 @@ class MultiExit(ComputedStudy):
 
         return plan_groups(self)
 
-    def _objective(self, setting: Setting) -> ExitObjective:
+    def _objective(self, setting: ExitSetting) -> ExitObjective:
         from understudy.training.multi_exit.objectives import ExitObjective
 
         exits = len(self.exits)

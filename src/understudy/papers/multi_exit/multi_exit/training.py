@@ -25,8 +25,8 @@ from understudy.nets.multi_exit.grid import Grid
 from understudy.nets.multi_exit.msdnet import MSDNet
 from understudy.papers.multi_exit.channels import channel_correlations
 from understudy.papers.multi_exit.deciding import Decisions, deciding_exits
-from understudy.papers.multi_exit.multi_exit.study import SELECTION, Member, MultiExit
-from understudy.training.multi_exit.engine import Pictures
+from understudy.papers.multi_exit.multi_exit.study import SELECTION, ExitMember, MultiExitStudy
+from understudy.training.multi_exit.engine import ExitImages
 from understudy.training.multi_exit.history import TOPS, ExitHistory
 from understudy.training.multi_exit.plan import ExitPlan
 from understudy.training.multi_exit.population import TrainedExits, train_exits
@@ -60,7 +60,9 @@ def network_bytes(grid: Grid) -> int:
         return 4 * _COPIES * sum(each.numel() for each in MSDNet(grid).parameters())
 
 
-def train_group(study: MultiExit, name: str, members: tuple[Member, ...], first: int, place: Workplace) -> Tables:
+def train_group(
+    study: MultiExitStudy, name: str, members: tuple[ExitMember, ...], first: int, place: Workplace
+) -> Tables:
     """Train networks side by side; save each, and return their tables.
 
     Args:
@@ -73,7 +75,7 @@ def train_group(study: MultiExit, name: str, members: tuple[Member, ...], first:
     stored = study.source().pictures()
     training = study.classes * study.per_class
     count = training + study.test
-    pictures = Pictures(stored.pixels[:count], stored.labels[:count], stored.mean, stored.std)
+    pictures = ExitImages(stored.pixels[:count], stored.labels[:count], stored.mean, stored.std)
     plan = study.exit_plan(members)
     trained = train_exits(
         plan,
@@ -139,7 +141,7 @@ class _Speaker:
 class _ChannelProbe:
     """Correlates the channels of early exits with those of the last one, on images for model selection."""
 
-    def __init__(self, members: Sequence[Member], pictures: Pictures, training: int) -> None:
+    def __init__(self, members: Sequence[ExitMember], pictures: ExitImages, training: int) -> None:
         self._pictures = pictures
         self._images: dict[tuple[int, int], Tensor] = {}
         self._keys = [(each.seed, each.images) for each in members]
@@ -161,7 +163,7 @@ class _ChannelProbe:
         return found
 
 
-def _decide(network: MSDNet, pictures: Pictures, training: int) -> Decisions:
+def _decide(network: MSDNet, pictures: ExitImages, training: int) -> Decisions:
     """Decisions on the test images."""
     device = next(network.parameters()).device
     x = pictures.pixels[training:].split(_PIECE)
@@ -190,7 +192,7 @@ def _save_models(
             save_exits(trained.module(i), folder / file, **known)
 
 
-def _networks(study: MultiExit, members: Sequence[Member], first: int, trained: TrainedExits) -> pa.Table:
+def _networks(study: MultiExitStudy, members: Sequence[ExitMember], first: int, trained: TrainedExits) -> pa.Table:
     """One row per network."""
     steps = study.steps(members[0].images)
     diverged = [(epoch - 1) * steps + step if epoch else None for epoch, step in trained.history.diverged.tolist()]
@@ -313,7 +315,7 @@ def _examples(numbers: np.ndarray, decided: Mapping[int, Decisions], pixels: Ten
     return pa.table({name: pa.array(column, kind) for (name, column), kind in zip(rows.items(), kinds, strict=True)})
 
 
-def time_networks(study: MultiExit, first: int) -> Tables:
+def time_networks(study: MultiExitStudy, first: int) -> Tables:
     """Measure the time of each exit of the study's network, and of the network for ImageNet, on one image.
 
     Args:
@@ -343,7 +345,7 @@ def time_networks(study: MultiExit, first: int) -> Tables:
     return {"times": pa.concat_tables(parts)}
 
 
-def plan_groups(study: MultiExit) -> PiecesPlan:
+def plan_groups(study: MultiExitStudy) -> PiecesPlan:
     """Plan the groups of a study: nothing is trained but a few steps on random images, by which the time is estimated.
 
     Args:
@@ -369,7 +371,7 @@ def plan_groups(study: MultiExit) -> PiecesPlan:
     return PiecesPlan(summary, tuple(rows), (f"disk: about {disk / 1e6:,.0f} MB",), total)
 
 
-def _time_steps(study: MultiExit, members: tuple[Member, ...]) -> tuple[str, float]:
+def _time_steps(study: MultiExitStudy, members: tuple[ExitMember, ...]) -> tuple[str, float]:
     """Engine that trains a group, and seconds of a step of all its networks."""
     whole = study.exit_plan(members)
     at_once = min(len(members), cores()) if study.device == "cpu" else len(members)
@@ -382,7 +384,7 @@ def _time_steps(study: MultiExit, members: tuple[Member, ...]) -> tuple[str, flo
     count = classes * (per_class + 1)  # one of each class is unlabelled
     shape = (count + 1, study.grid.colours, study.grid.image, study.grid.image)
     pixels = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-    pictures = Pictures(pixels, torch.arange(count + 1) % classes, (0.5,) * 3, (0.25,) * 3)
+    pictures = ExitImages(pixels, torch.arange(count + 1) % classes, (0.5,) * 3, (0.25,) * 3)
     at: list[float] = []
     trained = train_exits(
         plan,

@@ -51,7 +51,7 @@ def representations(
     return {layer: torch.cat(parts) for layer, parts in found.items()}
 
 
-class LayerPairs(NamedTuple):
+class SamplePairs(NamedTuple):
     """Pairs of samples, compared by their representations at one layer."""
 
     similarities: Similarities
@@ -62,12 +62,12 @@ class LayerPairs(NamedTuple):
     """Mean cosine of two samples of different classes."""
 
 
-def layer_pairs(x: Float[Tensor, "sample number"], labels: _Labels, bins: int = 60) -> LayerPairs:
+def layer_pairs(x: Float[Tensor, "sample number"], labels: _Labels, bins: int = 60) -> SamplePairs:
     """Compare samples within and between classes."""
     unit = torch.nn.functional.normalize(x.double(), dim=1)
     cosines, same = unit @ unit.T, labels[:, None] == labels
     distinct = ~torch.eye(len(x), dtype=torch.bool, device=x.device)
-    return LayerPairs(
+    return SamplePairs(
         similarities(x, labels, bins),
         separability(x, labels),
         float(cosines[same & distinct].mean()),
@@ -77,7 +77,7 @@ def layer_pairs(x: Float[Tensor, "sample number"], labels: _Labels, bins: int = 
 
 def set_pairs(
     network: Population, x: _Samples, labels: _Labels, compared: int
-) -> tuple[list[LayerPairs], dict[str, Separability]]:
+) -> tuple[list[SamplePairs], dict[str, Separability]]:
     """Compare labelled samples in one network: the first `compared` at every layer, and all at the last hidden layer.
 
     Returns the pairs at every layer, from the input up, and the separability of `all` activations of the last hidden

@@ -19,7 +19,7 @@ Data = Literal["agnostic", "aware", "plain"]
 NORMAL = NormalDist()
 
 
-class Cell(NamedTuple):
+class SampleSetting(NamedTuple):
     """A setting: inputs d, teacher nodes m, and the share of the inputs on which each of them is active."""
 
     dim: int
@@ -77,18 +77,20 @@ class AugmentedData(TrainedStudents, TrainingStudy):
         return range(self.first_seed, self.first_seed + self.seeds)
 
     @property
-    def settings(self) -> tuple[Cell, ...]:
+    def settings(self) -> tuple[SampleSetting, ...]:
         """The first setting, and those in which one value differs from it."""
         dim, nodes, active = self.dim[0], self.teacher_nodes[0], self.active[0]
-        varied = [Cell(d, nodes, active) for d in self.dim] + [Cell(dim, m, active) for m in self.teacher_nodes]
-        return tuple(dict.fromkeys([*varied, *(Cell(dim, nodes, share) for share in self.active)]))
+        varied = [SampleSetting(d, nodes, active) for d in self.dim] + [
+            SampleSetting(dim, m, active) for m in self.teacher_nodes
+        ]
+        return tuple(dict.fromkeys([*varied, *(SampleSetting(dim, nodes, share) for share in self.active)]))
 
-    def boundaries(self, cell: Cell) -> int:
+    def boundaries(self, cell: SampleSetting) -> int:
         """K, the number of first-layer nodes of teacher and student together."""
         student = us.students.hidden_sizes((cell.dim, cell.teacher_nodes, self.outputs), self.over_realization)
         return cell.teacher_nodes + student[0]
 
-    def teacher(self, cell: Cell) -> us.Population:
+    def teacher(self, cell: SampleSetting) -> us.Population:
         """One teacher per seed. Nodes are of length 1, so that their biases fix on how many inputs they are active."""
         return us.teachers.regular(
             (cell.dim, cell.teacher_nodes, self.outputs),
@@ -124,7 +126,7 @@ class AugmentedData(TrainedStudents, TrainingStudy):
         )
 
     def _groups(
-        self, cell: Cell, kind: Data, samples: int, students: us.Population, teacher: us.Population
+        self, cell: SampleSetting, kind: Data, samples: int, students: us.Population, teacher: us.Population
     ) -> Iterator[us.training.Group]:
         """One group of all seeds; or one for each, where each has its own number of samples."""
         plain = us.data.Gaussian(cell.dim, 1.0, samples, self.evaluation)

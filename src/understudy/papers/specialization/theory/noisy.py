@@ -22,20 +22,20 @@ _ROWS = 2_048
 """Samples that are compared with all students at a time, few enough for the cache."""
 
 
-class Recovery(NamedTuple):
+class RecoveryGuarantee(NamedTuple):
     """Guarantee of lemma 6: sin θ ≤ `sin` and |b − b'| ≤ `gap`."""
 
     sin: float
     gap: float
 
 
-def recovery(eps: float, alpha: float, radius: float, dim: int, count: int, largest: float) -> Recovery:
+def recovery(eps: float, alpha: float, radius: float, dim: int, count: int, largest: float) -> RecoveryGuarantee:
     """Guarantee of lemmas 5 and 6 with δ = 0; infinite if the ball is too small for the gradient, or if dim = 1."""
     room = radius - 5 * eps / alpha if alpha > 0 else 0.0
     if room <= 0 or dim < 2:
-        return Recovery(math.inf, math.inf)
+        return RecoveryGuarantee(math.inf, math.inf)
     m = 10 * math.exp(_log_volume(dim - 2) - _log_volume(dim - 1)) / room
-    return Recovery(count * m * eps / alpha, (2 * largest * m * count + 5) * eps / alpha)
+    return RecoveryGuarantee(count * m * eps / alpha, (2 * largest * m * count + 5) * eps / alpha)
 
 
 def _log_volume(dim: int) -> float:
@@ -57,7 +57,7 @@ def _log_volume(dim: int) -> float:
 def theorem_5(pair: PairGeometry, j: int) -> Finding:
     """Compute the guarantee that would follow if the gradient were as small everywhere as at the samples."""
     largest, radii = pair.largest_norm, pair.remember("radii", lambda: _radii(pair))
-    best = Recovery(math.inf, math.inf)
+    best = RecoveryGuarantee(math.inf, math.inf)
     observer, most, ball = "no student is active beside the boundary", 0.0, 0.0
     alphas = pair.alphas(j, pair.x[:1])[0]
     for k, radius in zip(pair.student_nodes.tolist(), radii[j].tolist(), strict=True):

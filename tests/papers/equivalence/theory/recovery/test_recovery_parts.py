@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.papers.equivalence.theory.domain import as_box
-from understudy.papers.equivalence.theory.recovery.known import Known
+from understudy.papers.equivalence.theory.recovery.known import KnownLayers
 from understudy.papers.equivalence.theory.recovery.oracle import Oracle
 from understudy.papers.equivalence.theory.recovery.output import fit_output
 from understudy.papers.equivalence.theory.recovery.polish import parameter_jacobian, polish, undetermined
@@ -21,7 +21,7 @@ def layers_of(network, count, oriented=True, flips=None):
     weights, biases = [w.copy() for w in network.weights[:count]], [b.copy() for b in network.biases[:count]]
     if flips is not None:
         weights[-1], biases[-1] = weights[-1] * flips[:, None], biases[-1] * flips
-    return Known(network.sizes[0], weights, biases, np.full(network.sizes[count], oriented), network.slope)
+    return KnownLayers(network.sizes[0], weights, biases, np.full(network.sizes[count], oriented), network.slope)
 
 
 @given(st.integers(0, 2**31), slopes, st.booleans())
@@ -117,7 +117,7 @@ def test_active_sides_follow_from_the_linear_part(seed, sizes):
 def test_points_are_on_both_sides_of_a_fold_that_cuts_off_a_corner(inputs, bias, each):
     """The fold points are on edges of the cube, from which few random steps lead into the corner."""
     weights = np.r_[np.ones((1, inputs)), np.eye(1, inputs)]
-    known = Known(inputs, [weights], [np.array([bias, 0.1])], np.ones(2, bool))
+    known = KnownLayers(inputs, [weights], [np.array([bias, 0.1])], np.ones(2, bool))
     folds = [np.r_[np.full(inputs - 1, 0.999), 0.999 * (1 - inputs) - bias], np.r_[-0.1, np.full(inputs - 1, 0.5)]]
     units = [Unit([fold], np.eye(inputs + 1), row, 1.0) for fold, row in zip(folds, weights, strict=True)]
     z = sample_points(known, units, 20, np.random.default_rng(1), each)

@@ -11,7 +11,7 @@ import numpy as np
 from understudy._atomic import atomic_path, disk_errors
 from understudy._errors import UserError
 from understudy.papers.equivalence.theory.recovery.layer import LayerSearch
-from understudy.papers.equivalence.theory.recovery.search import Layer, Search, Stop
+from understudy.papers.equivalence.theory.recovery.search import RecoveredLayer, Search, Stop
 from understudy.papers.equivalence.theory.recovery.unit import Unit
 
 _FORMAT = 2
@@ -111,7 +111,8 @@ def load_search(search: Search, path: Path) -> None:
         return found
 
     search.layers = [
-        Layer(units(f"layer {i}"), wanted, units(f"layer {i} rejected")) for i, wanted in enumerate(state["wanted"])
+        RecoveredLayer(units(f"layer {i}"), wanted, units(f"layer {i} rejected"))
+        for i, wanted in enumerate(state["wanted"])
     ]
     search.current = LayerSearch(search.oracle, search.known, search.current.random, units("current"))
     search.current.rejected = units("rejected")

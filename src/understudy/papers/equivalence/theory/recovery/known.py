@@ -26,7 +26,7 @@ class AffinePiece(NamedTuple):
 
 
 @dataclass(eq=False)
-class Known:
+class KnownLayers:
     """Recovered layers; which side is active is known for all units but some of the last layer.
 
     The features are ρ(u_k) for units u_k of the last layer whose active side is known, |u_k| and u_k for the others,
@@ -52,11 +52,11 @@ class Known:
         found: np.ndarray = np.maximum(u, self.slope * u)
         return found
 
-    def below(self) -> Known:
+    def below(self) -> KnownLayers:
         """All layers but the last, with their active sides."""
         biases = self.biases[:-1]
         oriented = np.ones(len(biases[-1]) if biases else 0, bool)
-        return Known(self.inputs, self.weights[:-1], biases, oriented, self.slope)
+        return KnownLayers(self.inputs, self.weights[:-1], biases, oriented, self.slope)
 
     def largest(self) -> np.ndarray:
         """Bounds of the activations' absolute values in the last layer, over the cube."""

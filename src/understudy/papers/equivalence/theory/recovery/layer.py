@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from understudy.papers.equivalence.theory.recovery.known import Known
+from understudy.papers.equivalence.theory.recovery.known import KnownLayers
 from understudy.papers.equivalence.theory.recovery.lines import draw_chords, folds_on_lines
 from understudy.papers.equivalence.theory.recovery.oracle import Oracle
 from understudy.papers.equivalence.theory.recovery.unit import Follower, Unit
@@ -34,7 +34,7 @@ _RATIO = 1e-4
 
 
 @dataclass(eq=False)
-class Pool:
+class PointPool:
     """Fold points met along lines, of any layer.
 
     Attributes:
@@ -70,7 +70,7 @@ class LayerSearch:
     """
 
     oracle: Oracle
-    known: Known
+    known: KnownLayers
     random: np.random.Generator
     units: list[Unit] = field(default_factory=list)
     rejected: list[Unit] = field(default_factory=list)
@@ -79,7 +79,7 @@ class LayerSearch:
         """Follow folds through the known layers."""
         self.follower = Follower(self.oracle, self.known, self.random)
 
-    def test(self, pool: Pool, most: int | None) -> None:
+    def test(self, pool: PointPool, most: int | None) -> None:
         """Test the fold points of a pool that are not tested yet, until there are `most` units."""
         while pool.tested < len(pool.points) and (most is None or len(self.units) < most):
             at = pool.tested

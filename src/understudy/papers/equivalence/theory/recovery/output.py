@@ -11,7 +11,7 @@ from itertools import product
 
 import numpy as np
 
-from understudy.papers.equivalence.theory.recovery.known import Known
+from understudy.papers.equivalence.theory.recovery.known import KnownLayers
 from understudy.papers.equivalence.theory.recovery.oracle import Oracle
 from understudy.papers.equivalence.theory.recovery.sampling import redraw, sample_points
 from understudy.papers.equivalence.theory.recovery.unit import Unit
@@ -58,7 +58,7 @@ class Output:
     dependent: list[int] = field(default_factory=list)
 
 
-def fit_output(oracle: Oracle, known: Known, units: list[Unit], random: np.random.Generator) -> Output:
+def fit_output(oracle: Oracle, known: KnownLayers, units: list[Unit], random: np.random.Generator) -> Output:
     """Fit the output layer and decide the active sides of the last hidden layer, which `known` contains last.
 
     Args:
@@ -153,7 +153,7 @@ def _fit_folds(
     return best[1:]
 
 
-def _fill(known: Known, j: int, unit: tuple[float, float, np.ndarray], part: np.ndarray, h: np.ndarray) -> bool:
+def _fill(known: KnownLayers, j: int, unit: tuple[float, float, np.ndarray], part: np.ndarray, h: np.ndarray) -> bool:
     """Set the weights of a unit that its fold does not show, from the linear part that is left over.
 
     Args:
@@ -196,7 +196,7 @@ def _least_squares(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _signs(
-    known: Known, u: np.ndarray, absolute: np.ndarray, linear: np.ndarray, free: np.ndarray
+    known: KnownLayers, u: np.ndarray, absolute: np.ndarray, linear: np.ndarray, free: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Active sides that explain the linear part up to `free` functions, and the units for which none are found."""
     samples, hidden, outputs = len(u), u.shape[1], absolute.shape[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from understudy.papers.equivalence.theory.recovery.known import Known
+from understudy.papers.equivalence.theory.recovery.known import KnownLayers
 from understudy.papers.equivalence.theory.recovery.oracle import EDGE
 from understudy.papers.equivalence.theory.recovery.unit import Unit
 
@@ -19,13 +19,13 @@ _SHARES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.001)
 """Shares of the way from a fold point towards a corner at which a point on one side is searched, in this order."""
 
 
-def points_to_determine(known: Known) -> int:
+def points_to_determine(known: KnownLayers) -> int:
     """Number of points for each unit, half on either side of its fold, at which all its parameters have an effect."""
     return 4 * (max(known.inputs, *map(len, known.biases), 0) + 2)
 
 
 def sample_points(
-    known: Known, units: list[Unit], count: int, random: np.random.Generator, each: int = AROUND
+    known: KnownLayers, units: list[Unit], count: int, random: np.random.Generator, each: int = AROUND
 ) -> Float[np.ndarray, "sample in"]:
     """Draw points all over the cube, in its corners, and around folds, so that every unit has points on both sides.
 
@@ -64,7 +64,12 @@ def one_sided(values: Float[np.ndarray, "sample unit"], fewest: int) -> np.ndarr
 
 
 def redraw(
-    known: Known, units: list[Unit], z: np.ndarray, which: np.ndarray, random: np.random.Generator, each: int = AROUND
+    known: KnownLayers,
+    units: list[Unit],
+    z: np.ndarray,
+    which: np.ndarray,
+    random: np.random.Generator,
+    each: int = AROUND,
 ) -> None:
     """Replace the points of some units, the last ones of `z`, by points on both sides of their folds.
 
@@ -84,7 +89,7 @@ def redraw(
             z[at : at + each // 2] = _beside(known, bases, first + j, side, random)
 
 
-def _beside(known: Known, bases: np.ndarray, column: int, side: float, random: np.random.Generator) -> np.ndarray:
+def _beside(known: KnownLayers, bases: np.ndarray, column: int, side: float, random: np.random.Generator) -> np.ndarray:
     """Draw points on one side of a unit's fold, on the way from points of it to the corners of that side."""
     found = []
     for base in bases:
@@ -100,7 +105,7 @@ def _beside(known: Known, bases: np.ndarray, column: int, side: float, random: n
 
 
 def _farthest(
-    known: Known, points: np.ndarray, column: int, side: float, otherwise: np.ndarray | None = None
+    known: KnownLayers, points: np.ndarray, column: int, side: float, otherwise: np.ndarray | None = None
 ) -> np.ndarray:
     """Return the first of several points, moved into the cube, that is on one side of a unit's fold."""
     points = np.clip(points, -EDGE, EDGE)

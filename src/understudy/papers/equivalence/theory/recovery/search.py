@@ -10,8 +10,8 @@ import numpy as np
 
 from understudy._random import Stream, generator
 from understudy.papers.equivalence.theory.domain import Box
-from understudy.papers.equivalence.theory.recovery.known import Known
-from understudy.papers.equivalence.theory.recovery.layer import LayerSearch, Pool
+from understudy.papers.equivalence.theory.recovery.known import KnownLayers
+from understudy.papers.equivalence.theory.recovery.layer import LayerSearch, PointPool
 from understudy.papers.equivalence.theory.recovery.oracle import ExhaustedError, Function, Oracle
 from understudy.papers.equivalence.theory.recovery.output import EXPLAINED, Output, fit_output
 from understudy.papers.equivalence.theory.recovery.polish import informative, polish
@@ -39,7 +39,7 @@ _CANDIDATES = 12_000
 
 
 @dataclass(eq=False)
-class Layer:
+class RecoveredLayer:
     """A recovered hidden layer.
 
     Attributes:
@@ -92,8 +92,8 @@ class Search:
         self.oracle = Oracle(function, box, most, generator(seed, Stream.RECOVERY), spent)
         self.most = most
         empty = np.zeros((0, box.inputs))
-        self.known, self.pool = Known(box.inputs), Pool(empty, empty)
-        self.layers: list[Layer] = []
+        self.known, self.pool = KnownLayers(box.inputs), PointPool(empty, empty)
+        self.layers: list[RecoveredLayer] = []
         self.step, self.idle, self.retreats, self.done = 0, 0, 0, False
         self.stop: Stop | None = None
         self.current = LayerSearch(self.oracle, self.known, generator(seed, Stream.RECOVERY, 1))
@@ -158,7 +158,7 @@ class Search:
             self.known.weights.append(weight)
             self.known.biases.append(bias)
             self.known.oriented = np.zeros(len(bias), bool)
-            self.layers.append(Layer(units, self.wanted, self.current.rejected))
+            self.layers.append(RecoveredLayer(units, self.wanted, self.current.rejected))
         stuck = not units or not sided or self.stop is not None
         if self.sizes is None:
             self.done = stuck or len(self.layers) >= MOST_LAYERS or self._fits()
@@ -193,7 +193,7 @@ class Search:
 
     def _fits(self) -> bool:
         """Whether the layers known are all there are: the output layer explains the function."""
-        trial = Known(
+        trial = KnownLayers(
             self.known.inputs,
             [weight.copy() for weight in self.known.weights],
             [bias.copy() for bias in self.known.biases],
@@ -256,7 +256,7 @@ class Search:
                 best, error = refined, left
         return best
 
-    def _assemble(self, known: Known, output: Output) -> ReluNetwork:
+    def _assemble(self, known: KnownLayers, output: Output) -> ReluNetwork:
         """Build the network on the cube; a linear remainder becomes units that are active on all of it."""
         weights, biases = list(known.weights), list(known.biases)
         weight, bias = output.weight, output.bias

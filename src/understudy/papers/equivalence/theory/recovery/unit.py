@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from understudy.papers.equivalence.theory.recovery.known import AffinePiece, Known
+from understudy.papers.equivalence.theory.recovery.known import AffinePiece, KnownLayers
 from understudy.papers.equivalence.theory.recovery.lines import locate
 from understudy.papers.equivalence.theory.recovery.oracle import EDGE, Oracle
 
@@ -88,7 +88,7 @@ def span_of(piece: AffinePiece) -> np.ndarray:
     return left[:, size > _SMALL * size[0]]
 
 
-def solve(known: Known, points: list[np.ndarray], basis: np.ndarray) -> np.ndarray:
+def solve(known: KnownLayers, points: list[np.ndarray], basis: np.ndarray) -> np.ndarray:
     """v of the visible features with v · φ = 0 at all points, of unit length.
 
     Occasionally a point belongs to another unit or is displaced by one nearby; such points get less weight if there are
@@ -107,7 +107,7 @@ def solve(known: Known, points: list[np.ndarray], basis: np.ndarray) -> np.ndarr
 class Follower:
     """Follows folds of units of the layer above those known."""
 
-    def __init__(self, oracle: Oracle, known: Known, random: np.random.Generator) -> None:
+    def __init__(self, oracle: Oracle, known: KnownLayers, random: np.random.Generator) -> None:
         self.oracle, self.known, self.random = oracle, known, random
 
     def begin(self, point: np.ndarray, direction: np.ndarray) -> Unit | None:
