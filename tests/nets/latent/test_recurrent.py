@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from support.torch_layers import as_torch_lstm
 from understudy.nets.latent.recurrent import LSTM
 
 
@@ -21,22 +22,11 @@ def run(layer, x):
     return torch.stack(outputs, 1), state
 
 
-def reference(layer):
-    """torch's layer with the same parameters; its second vector of biases is zero."""
-    other = nn.LSTM(layer.inputs, layer.hidden, batch_first=True).double()
-    with torch.no_grad():
-        for name in ("weight_ih", "weight_hh"):
-            getattr(other, f"{name}_l0").copy_(getattr(layer, name))
-        other.bias_ih_l0.copy_(layer.bias)
-        other.bias_hh_l0.zero_()
-    return other
-
-
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(1, 6), st.integers(0, 99))
 def test_torch_computes_the_same(inputs, hidden, rows, places, seed):
     torch.manual_seed(seed)
     layer, x = LSTM(inputs, hidden).double(), torch.randn(rows, places, inputs, dtype=torch.float64)
-    other = reference(layer)
+    other = as_torch_lstm(layer)
     (found, state), (wanted, (output, cell)) = run(layer, x), other(x)
     torch.testing.assert_close(found, wanted)
     torch.testing.assert_close(state, (output[0], cell[0]))
