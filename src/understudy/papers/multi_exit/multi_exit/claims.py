@@ -7,7 +7,7 @@ import numpy as np
 
 from understudy.claims import Claims, Verdict, every, number
 from understudy.papers.multi_exit.multi_exit.results import MODES, Mode, accuracies, curves, differences
-from understudy.papers.multi_exit.multi_exit.study import ANNEALED, MultiExit, Setting
+from understudy.papers.multi_exit.multi_exit.study import ANNEALED, ExitSetting, MultiExitStudy
 from understudy.papers.multi_exit.published import BUDGET, DISTILLATION, LOSSES
 from understudy.store import Run
 
@@ -30,7 +30,7 @@ claims = Claims(
 )
 
 
-def _trained(study: MultiExit, run: Run) -> Iterator[dict[str, Any]]:
+def _trained(study: MultiExitStudy, run: Run) -> Iterator[dict[str, Any]]:
     """Numbers of images and losses that the thesis has too, with enough seeds for a mean."""
     for images in study.images:
         for loss in study.losses:
@@ -47,7 +47,7 @@ def _trained(study: MultiExit, run: Run) -> Iterator[dict[str, Any]]:
     values_are="differences in points, by budget and then by ensemble",
     cases=_trained,
 )
-def accuracies_agree(study: MultiExit, run: Run, images: int, loss: str) -> Verdict:
+def accuracies_agree(study: MultiExitStudy, run: Run, images: int, loss: str) -> Verdict:
     off = {mode: differences(run, images, loss, mode) for mode in MODES}
     parts = []
     for mode in MODES:
@@ -67,7 +67,7 @@ def accuracies_agree(study: MultiExit, run: Run, images: int, loss: str) -> Verd
     when=lambda study: set(LOSSES) <= set(study.losses) and study.seeds > 1,
     cases=lambda study, run: [{"images": images} for images in study.images if images < 500],
 )
-def losses_in_order(study: MultiExit, run: Run, images: int) -> Verdict:
+def losses_in_order(study: MultiExitStudy, run: Run, images: int) -> Verdict:
     found = [accuracies(run, images, loss, "budget") for loss in LOSSES]
     means = np.array([each.mean[0] for each in found])
     words = ", ".join(f"{loss} {number(mean, '.1f')}" for loss, mean in zip(LOSSES, means, strict=True))
@@ -85,7 +85,7 @@ def losses_in_order(study: MultiExit, run: Run, images: int) -> Verdict:
     when=lambda study: DISTILLATION in study.losses,
     cases=lambda study, run: [{"images": images} for images in study.images],
 )
-def confidence_is_kept(study: MultiExit, run: Run, images: int) -> Verdict:
+def confidence_is_kept(study: MultiExitStudy, run: Run, images: int) -> Verdict:
     networks = accuracies(run, images, DISTILLATION, "budget").network
     adjusted = curves(run, "adjusted", networks.tolist())
     late = adjusted[adjusted.index > WARM_UP]
@@ -96,14 +96,14 @@ def confidence_is_kept(study: MultiExit, run: Run, images: int) -> Verdict:
     )
 
 
-def _constants(study: MultiExit) -> list[str]:
+def _constants(study: MultiExitStudy) -> list[str]:
     return [each for each in study.temperatures if each != ANNEALED]
 
 
-def _by_temperature(study: MultiExit, run: Run, images: int, mode: Mode) -> dict[str, np.ndarray]:
+def _by_temperature(study: MultiExitStudy, run: Run, images: int, mode: Mode) -> dict[str, np.ndarray]:
     """Mean top-5 accuracy for each number of exits, by temperature."""
     return {
-        each: accuracies(run, images, Setting(DISTILLATION, each, "last").label, mode).mean
+        each: accuracies(run, images, ExitSetting(DISTILLATION, each, "last").label, mode).mean
         for each in study.temperatures
     }
 
@@ -116,7 +116,7 @@ def _by_temperature(study: MultiExit, run: Run, images: int, mode: Mode) -> dict
     when=lambda study: DISTILLATION in study.losses and any(float(each) == 1 for each in _constants(study)),
     cases=lambda study, run: [{"images": images} for images in study.images],
 )
-def temperature_one_is_worse(study: MultiExit, run: Run, images: int) -> Verdict:
+def temperature_one_is_worse(study: MultiExitStudy, run: Run, images: int) -> Verdict:
     found = _by_temperature(study, run, images, "budget")
     one = next(each for each in _constants(study) if float(each) == 1)
     gain = found[ANNEALED][0] - found[one][0]
@@ -134,7 +134,7 @@ def temperature_one_is_worse(study: MultiExit, run: Run, images: int) -> Verdict
     when=lambda study: DISTILLATION in study.losses and len(_constants(study)) > 1,
     cases=lambda study, run: [{"images": images} for images in study.images],
 )
-def annealing_is_enough(study: MultiExit, run: Run, images: int) -> Verdict:
+def annealing_is_enough(study: MultiExitStudy, run: Run, images: int) -> Verdict:
     found = _by_temperature(study, run, images, "budget")
     least, words = [], []
     for name, measure in (("exit 1", lambda each: each[0]), ("mean", np.mean)):
@@ -156,8 +156,8 @@ def annealing_is_enough(study: MultiExit, run: Run, images: int) -> Verdict:
     when=lambda study: DISTILLATION in study.losses and len(study.teachers) > 1,
     cases=lambda study, run: [{"images": images} for images in study.images],
 )
-def teachers_matter_little(study: MultiExit, run: Run, images: int) -> Verdict:
-    last, later = (Setting(DISTILLATION, ANNEALED, each).label for each in ("last", "later"))
+def teachers_matter_little(study: MultiExitStudy, run: Run, images: int) -> Verdict:
+    last, later = (ExitSetting(DISTILLATION, ANNEALED, each).label for each in ("last", "later"))
     off = [accuracies(run, images, later, mode).mean - accuracies(run, images, last, mode).mean for mode in MODES]
     return every(np.concatenate(off), above=-TEACHERS, below=TEACHERS, n=study.seeds, say="{range:.2f} points")
 
@@ -171,7 +171,7 @@ def teachers_matter_little(study: MultiExit, run: Run, images: int) -> Verdict:
     values_are="median ms of exits 1 to 11, then of their ensembles",
     cases=lambda study, run: [{"device": device} for device in dict.fromkeys(run.table("times").to_pandas()["device"])],
 )
-def later_exits_take_longer(study: MultiExit, run: Run, device: str) -> Verdict:
+def later_exits_take_longer(study: MultiExitStudy, run: Run, device: str) -> Verdict:
     times = run.table("times").to_pandas()
     times = times[(times["architecture"] == "cifar") & (times["device"] == device)]
     single, ensemble = (times[times["mode"] == mode]["median"].to_numpy(float) for mode in MODES)
