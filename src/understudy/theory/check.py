@@ -452,6 +452,12 @@ def _validate(teacher: Population | None, student: Population, x: Tensor, given:
     require_fitting(student if teacher is None else teacher, student, x)
     if not bool(x.isfinite().all()):
         raise UserError("the data has numbers that are not finite: leave these samples out")
+    largest = float(x.abs().max()) if x.numel() else 0.0
+    if largest and not 1 / _EXTREME <= largest <= _EXTREME:
+        raise UserError(
+            f"the largest number of the data is {number(largest)}, and must be between {number(1 / _EXTREME, 'g')} and "
+            f"{number(_EXTREME, 'g')}, because products would vanish or overflow: scale the data"
+        )
     if given.labels is not None and given.labels.shape != x.shape[:1]:
         raise UserError(f"there must be one label per sample ({len(x):,}), got shape {list(given.labels.shape)}")
 

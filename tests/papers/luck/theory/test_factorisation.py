@@ -318,6 +318,16 @@ def test_the_result_has_one_finding_per_layer():
     assert "layer 3 (the outputs)" in top.about
 
 
+def test_a_student_whose_outputs_are_0_does_not_contradict_the_result():
+    """LWH is then 0, and the rounding error that of L*W*H*."""
+    teacher, student = pair((4, 3, 5, 2), nets=1, bias=False)
+    top = student.layers[-1]
+    student = Population((*student.layers[:-1], Layer(0 * top.weight, None)), student.seeds)
+    *_, found = THEOREM(teacher, student, gaussians(3, 100, 4))
+    assert found.applies
+    assert found.agrees
+
+
 @pytest.mark.parametrize(
     ("teacher", "student", "inputs", "words"),
     [

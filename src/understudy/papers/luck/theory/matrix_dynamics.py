@@ -89,8 +89,8 @@ def compare_velocities(
 def _compare(pull: Float[Tensor, "net out in"], push: Float[Tensor, "net out in"], layer: Layer) -> VelocityComparison:
     true = layer.weight if layer.bias is None else torch.cat((layer.weight, layer.bias.unsqueeze(2)), 2)
     matrix = (pull - push)[..., : true.shape[2]]
-    gap, length, other, whole = (part.flatten(1).norm(dim=1) for part in (matrix - true, true, matrix, push))
-    rounding = _ROUNDINGS * torch.finfo(whole.dtype).eps * whole
+    gap, length, other, *terms = (part.flatten(1).norm(dim=1) for part in (matrix - true, true, matrix, pull, push))
+    rounding = _ROUNDINGS * torch.finfo(gap.dtype).eps * torch.maximum(*terms)
     # Two velocities within rounding of 0 count as equal; a velocity of 0 has no direction, and cosine 0.
     still = torch.maximum(length, other) <= rounding
     cosine = torch.where(other * length == 0, 0.0, (matrix * true).sum((1, 2)) / (other * length))

@@ -21,6 +21,8 @@ from understudy.nets import Layer, Population
 Nodes = Float[Tensor, "*#net node in"]
 _STILL = 1e-9
 """Distance below which a node counts as not moved: a quotient by it would be dominated by rounding."""
+_SHORTEST = 1e-300
+"""Length below which weights are 0."""
 
 
 class Overlap(NamedTuple):
@@ -168,6 +170,9 @@ def small_overlap(nodes: Nodes, overlaps: Overlaps) -> tuple[Float[Tensor, "*net
 
 
 def angles(references: Float[Tensor, "*#node in"], now: Float[Tensor, "*#node in"]) -> Float[Tensor, "*node"]:
-    """Angles θ_j between the extended weights of students and their references, accurate down to 10⁻¹⁶."""
-    one, other = (nodes / nodes.norm(dim=-1, keepdim=True) for nodes in (references, now))
+    """Angles θ_j between the extended weights of students and their references, accurate down to 10⁻¹⁶.
+
+    Weights of 0 have no direction, and count as orthogonal to all others.
+    """
+    one, other = (nodes / nodes.norm(dim=-1, keepdim=True).clamp_min(_SHORTEST) for nodes in (references, now))
     return 2 * torch.atan2((one - other).norm(dim=-1), (one + other).norm(dim=-1))
