@@ -82,7 +82,7 @@ _RC: dict[str, Any] = {
     "svg.fonttype": "path",
     "svg.hashsalt": "understudy",
 }
-_NOT_LOOKS = ("backend", "interactive", "toolbar", "timezone", "webagg", "tk.", "macosx", "keymap", "datapath")
+_NOT_STYLE = ("backend", "interactive", "toolbar", "timezone", "webagg", "tk.", "macosx", "keymap", "datapath")
 
 
 @contextmanager
@@ -90,8 +90,8 @@ def paper() -> Iterator[None]:
     """Apply the style within the block, independent of the user's matplotlib settings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", matplotlib.MatplotlibDeprecationWarning)
-        looks: Any = {k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith(_NOT_LOOKS)} | _RC
-        context = matplotlib.rc_context(looks)
+        settings: Any = {k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith(_NOT_STYLE)} | _RC
+        context = matplotlib.rc_context(settings)
         context.__enter__()
     try:
         yield

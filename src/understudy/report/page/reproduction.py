@@ -1,4 +1,4 @@
-"""The page about all runs of `understudy reproduce`: for each paper its claims, telling figures, and reports."""
+"""The page about all runs of `understudy reproduce`: for each paper its claims, main figures, and reports."""
 
 from __future__ import annotations
 
