@@ -222,6 +222,7 @@ class TestGiven:
             ({"budget_ms": 0}, "budget_ms must be a time above 0 ms, got 0"),
             ({"budget_ms": float("nan")}, "budget_ms must be a time above 0 ms, got nan"),
             ({"repeats": 0}, "repeats must be a whole number of at least 1, got 0"),
+            ({"repeats": 10**12}, "repeats must be at most 1,000,000,000, got 1000000000000"),
             ({"device": "abacus"}, "device must be auto, cpu or cuda"),
             ({"device": "mps"}, "device must be auto, cpu or cuda, got 'mps'"),
             (

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from understudy._devices import resolve_device
 from understudy._errors import UserError, kind_of
+from understudy._memory import MOST
 from understudy.nets.multi_exit.exits import MultiExit
 from understudy.nets.multi_exit.files import SavedExits, load_exits
 from understudy.nets.multi_exit.msdnet import MSDNet
@@ -144,10 +145,12 @@ def as_saved(model: Model) -> SavedExits:
 
 
 def require_counts(**counts: int) -> None:
-    """Raise a `UserError` unless all are whole numbers of at least 1."""
+    """Raise a `UserError` unless all are whole numbers from 1 to 10⁹."""
     for name, count in counts.items():
         if type(count) is not int or count < 1:
             raise UserError(f"must be a whole number of at least 1, got {count!r}", name)
+        if count > MOST:
+            raise UserError(f"must be at most {MOST:,}, got {count}", name)
 
 
 def wait(device: torch.device) -> None:

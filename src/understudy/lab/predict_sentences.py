@@ -13,12 +13,16 @@ from torch import Tensor
 
 from understudy._devices import resolve_device
 from understudy._errors import UserError, kind_of
+from understudy._memory import require_size
 from understudy.data.text.tokens import tokenise
 from understudy.lab.exit_times import require_counts
 from understudy.lab.sentence_model import SentenceModel
 from understudy.measures.reconstruction import reconstruction
 from understudy.nets.latent.files import SavedCodes
 from understudy.nets.latent.likelihoods import END
+
+_ROW_BYTES = 150
+"""Bytes that a decoded sentence takes at least, beside its code and its tokens."""
 
 
 class DecodedSentence(NamedTuple):
@@ -108,6 +112,10 @@ def predict_sentences(
     where = resolve_device(device)
     coder = SentenceModel.of(saved, where)
     texts = _read_texts(sentences, coder, prior, interpolate)
+    row = _ROW_BYTES + 8 * (saved.model.latent + coder.vocabulary.longest)
+    for name, count, times in (("sample", sample, len(texts)), ("interpolate", interpolate, 1), ("prior", prior, 1)):
+        if count is not None:
+            require_size(name, count, row * times)
     if prior is not None:
         how = f"drawn from the prior, seed {seed}"
         chosen = _Chosen([DecodedSentence("")] * prior, coder.draw_prior(prior, seed), how)
