@@ -21,8 +21,11 @@ EXTRA = {"T = 1": -1.5, "T = 2": -0.2, "T = 4": 0.1, "all later teachers": 0.3}
 """Points by which made networks with other temperatures or teachers differ from those with the thesis' accuracies."""
 
 
-def made(study, *, shift=0.0, adjusted=0.45, changes=None):
-    """A run whose networks have the thesis' accuracies, except for `shift` and `changes` by setting, in points."""
+def made(study, *, shift=0.0, adjusted=0.45, changes=None, apart=None):
+    """A run whose networks have the thesis' accuracies, except for `shift` and `changes` by setting, in points.
+
+    `apart` has the points from each seed to the next, by setting.
+    """
     networks, budgets, metrics = [], [], []
     for group in study.members():
         for member in group:
@@ -30,7 +33,7 @@ def made(study, *, shift=0.0, adjusted=0.45, changes=None):
             networks.append({"network": number, "seed": member.seed, "images": member.images, "setting": label})
             networks[-1] |= {"loss": member.setting.loss, "diverged_at": None}
             more = shift + EXTRA.get(label.removeprefix(f"{DISTILLATION}, "), 0.0) + (changes or {}).get(label, 0.0)
-            more += 0.2 * (member.seed - np.mean(study.seed_names))
+            more += (0.2 + (apart or {}).get(label, 0.0)) * (member.seed - np.mean(study.seed_names))
             for at in range(EXITS):
                 row = {"network": number, "exit": at + 1}
                 for mode in ("budget", "anytime"):
@@ -159,9 +162,30 @@ def test_the_story_draws_what_the_run_has(whole):
         "matched-channels",
         "times",
     ]
-    assert drawn.headline.startswith("Distillation raises the top-5 accuracy of exit 1 from 72.4% to 78.7%")
-    lower = story(whole, made(whole, changes={DISTILLATION: -8.0})).headline
-    assert lower.startswith("Distillation lowers the top-5 accuracy of exit 1 from 72.4% to 70.7%")
+
+
+class TestHeadline:
+    def test_distillation_raises_or_lowers_accuracy(self, whole):
+        higher, lower = (story(whole, made(whole, changes={DISTILLATION: points})).headline for points in (0.0, -8.0))
+        assert higher.startswith(
+            "Distillation raises the top-5 accuracy of exit 1 from 72.4% to 78.7%, by +6.3 ± 0.0 points. That of exit "
+            "11 changes by +0.8 ± 0.0 points."
+        )
+        assert lower.startswith("Distillation lowers the top-5 accuracy of exit 1 from 72.4% to 70.7%, by −1.7 ± 0.0")
+
+    @pytest.mark.parametrize(("apart", "words"), [(6.0, "raises"), (7.0, "changes")])
+    def test_a_difference_within_its_error_over_seeds_is_said(self, apart, words):
+        study = MultiExitStudy()
+        run = made(study, apart={DISTILLATION: apart})
+        spread = 1.96 * apart / 2  # of two differences, `apart` from each other
+        said = story(study, run).headline
+        assert said.startswith(f"Distillation {words} the top-5 accuracy of exit 1 from 72.4% to 78.7%, by +6.3 ± ")
+        assert f"± {spread:.1f} points" in said
+        assert ("no more than seeds differ" in said) == (words == "changes")
+
+    def test_one_seed_has_no_error(self):
+        study = MultiExitStudy(seeds=1)
+        assert "from 72.4% to 78.7%, by +6.3 points. That" in story(study, made(study)).headline
 
 
 @pytest.fixture(scope="module")

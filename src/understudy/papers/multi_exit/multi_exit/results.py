@@ -23,7 +23,7 @@ STANDARD_ERRORS = 1.96
 
 
 class Accuracies(NamedTuple):
-    """Test accuracies in % of the networks of one setting.
+    """Test accuracies in % of the networks of one setting, or their differences from those of another, in points.
 
     Attributes:
         values: Accuracy for each number of exits that can be computed; NaN for a network that diverged at the start.
@@ -52,6 +52,14 @@ class Accuracies(NamedTuple):
     def networks(self) -> int:
         """Number of networks with accuracies."""
         return int(np.isfinite(self.values).all(1).sum())
+
+    def minus(self, other: Accuracies) -> Accuracies:
+        """Subtract the accuracies of another setting, seed by seed.
+
+        Args:
+            other: The accuracies of networks with the same seeds.
+        """
+        return Accuracies(self.values - other.values, self.network)
 
     @property
     def _finite(self) -> list[np.ndarray]:

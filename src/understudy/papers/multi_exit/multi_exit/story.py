@@ -67,15 +67,20 @@ def _headline(study: MultiExitStudy, run: Run) -> str:
     where = f"With {images} {kind} per class, 50 of them for model selection,"
     trained = f"{counted(study.seeds, 'seed')} and {study.epochs} epochs."
     if {EXIT_WISE, DISTILLATION} <= set(found):
-        gain = found[DISTILLATION].mean - found[EXIT_WISE].mean
-        verb = "raises" if gain[0] > 0 else "lowers"
-        return (
-            f"Distillation {verb} the top-{study.top} accuracy of exit 1 from {first[EXIT_WISE]} to "
-            f"{first[DISTILLATION]}, and changes that of exit {len(gain)} by {number(gain[-1], '+.1f')} points. "
-            f"{where} {trained}"
-        )
+        gain = found[DISTILLATION].minus(found[EXIT_WISE])
+        change = f"the top-{study.top} accuracy of exit 1 from {first[EXIT_WISE]} to {first[DISTILLATION]}"
+        rest = f"That of exit {len(gain.mean)} changes by {_points(gain, -1)}. {where} {trained}"
+        if abs(gain.mean[0]) <= gain.spread[0]:
+            return f"Distillation changes {change}, by {_points(gain, 0)}: no more than seeds differ. {rest}"
+        return f"Distillation {'raises' if gain.mean[0] > 0 else 'lowers'} {change}, by {_points(gain, 0)}. {rest}"
     listed = ", ".join(f"{loss} {accuracy}" for loss, accuracy in first.items())
     return f"Top-{study.top} accuracy of exit 1: {listed}. {where} {trained}"
+
+
+def _points(gain: Accuracies, exit: int) -> str:
+    """Mean difference at an exit with 1.96 standard errors, if there are several seeds."""
+    spread = f" ± {number(gain.spread[exit], '.1f')}" if np.isfinite(gain.spread[exit]) else ""
+    return f"{number(gain.mean[exit], '+.1f')}{spread} points"
 
 
 def _numbers(study: MultiExitStudy, run: Run) -> tuple[Number, ...]:
