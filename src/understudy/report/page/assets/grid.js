@@ -115,7 +115,7 @@ function head(column) {
   return make("th", { scope: "col", className: column.numeric ? "" : "text" }, button);
 }
 
-// Fixed widths, from the longest of some rows, so that columns do not move during scrolling.
+// Fixed widths, from the longest of some rows, so that columns do not move during scrolling; ch is that of a digit.
 function colgroup(columns, rows) {
   const step = Math.max(1, Math.floor(rows / 200));
   const widths = columns.map((column) => {
@@ -125,7 +125,7 @@ function colgroup(columns, rows) {
   });
   return make("colgroup", {}, ...widths.map((width) => {
     const col = make("col");
-    col.style.width = `${width * 0.46 + 1.75}rem`;
+    col.style.width = `calc(${width}ch + 1.75rem)`;
     return col;
   }));
 }
