@@ -17,7 +17,8 @@ from understudy._random import Stream, normal, uniform
 from understudy.nets.latent.codes import prior_entropy, prior_log_prob
 from understudy.nets.latent.model import LatentModel
 from understudy.training.latent.objective import CodeObjective
-from understudy.training.latent.population import CodeNetwork, CodePlan, TrainedCodes, train_codes
+from understudy.training.latent.plan import CodeNetwork, CodePlan
+from understudy.training.latent.population import TrainedCodes, train_codes
 
 CLASSES = 5
 

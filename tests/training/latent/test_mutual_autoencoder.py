@@ -13,7 +13,7 @@ from support import code_training as small
 from understudy import UserError
 from understudy.nets.latent import SentenceDecoder, SentenceEncoder, Table, initialise
 from understudy.training.latent.objective import CodeObjective
-from understudy.training.latent.population import CodeNetwork, CodePlan
+from understudy.training.latent.plan import CodeNetwork, CodePlan
 
 CLASSES = torch.arange(4).repeat(10)
 FAST = {"rates": {"encoder": 0.05, "decoder": 0.05, "infer": 0.05}, "batch": 64, "samples": 128, "device": "cpu"}
@@ -129,7 +129,7 @@ def test_several_codes_are_used(numbers):
         ({"target": -1.0}, "target must be a finite number, at least 0 nats, got −1"),
         ({"target": 1.0, "penalty": 0.0}, "penalty must be a finite number, above 0, got 0"),
         ({"penalty": -2.0}, "penalty must be a finite number, above 0, got −2"),
-        ({"resamples": 0}, "resamples must be at least 1, got 0"),
+        ({"resamples": 0}, "resamples must be a whole number of at least 1, got 0"),
         ({"likelihood": "gausian"}, r"likelihood must be one of .*, got 'gausian'; did you mean gaussian"),
         ({"warm_up": -1}, "warm_up must be a number of steps of at least 0, got -1"),
     ],

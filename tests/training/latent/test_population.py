@@ -15,8 +15,9 @@ from torch import nn
 from support import code_training as small
 from understudy import UserError
 from understudy.nets.latent.model import LatentModel
+from understudy.training.latent.history import CURVES
 from understudy.training.latent.objective import CodeObjective
-from understudy.training.latent.population import CURVES, CodeNetwork, CodePlan
+from understudy.training.latent.plan import CodeNetwork, CodePlan
 
 
 @pytest.fixture(scope="module")

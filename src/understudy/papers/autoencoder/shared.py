@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from understudy.nets.latent.model import LatentModel
     from understudy.store import Run
     from understudy.store.tables import Table
-    from understudy.training.latent.population import CodeNetwork, CodePlan, Part
+    from understudy.training.latent.plan import CodeNetwork, CodePlan, Part
 
 _PROBES = 30
 
@@ -130,7 +130,7 @@ class CodeStudy(ComputedStudy):
         Args:
             members: Some of the networks.
         """
-        from understudy.training.latent.population import CodePlan
+        from understudy.training.latent.plan import CodePlan
 
         probes = {round(self.steps * i / _PROBES) for i in range(1, _PROBES + 1)} - {0}
         return CodePlan(
@@ -149,7 +149,7 @@ class CodeStudy(ComputedStudy):
         Args:
             member: The network.
         """
-        from understudy.training.latent.population import CodeNetwork
+        from understudy.training.latent.plan import CodeNetwork
 
         return CodeNetwork(member.seed, member.setting.objective(self.steps), member.setting.resamples)
 

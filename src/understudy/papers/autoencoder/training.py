@@ -14,7 +14,9 @@ import pyarrow as pa
 from understudy.lab.pieces import network_rows, table_rows
 from understudy.nets.latent.files import load_codes, save_codes
 from understudy.papers.autoencoder.settings import CodeMember
-from understudy.training.latent.population import CodeHistory, CodePlan, TrainedCodes, train_codes
+from understudy.training.latent.history import CodeHistory
+from understudy.training.latent.plan import CodePlan
+from understudy.training.latent.population import TrainedCodes, train_codes
 
 if TYPE_CHECKING:
     from understudy.lab.study import Tables, Workplace

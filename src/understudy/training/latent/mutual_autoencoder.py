@@ -16,8 +16,10 @@ from understudy._random import Stream, integers, words
 from understudy.measures.information.limits import information_limit
 from understudy.nets.latent.likelihoods import Likelihood
 from understudy.nets.latent.model import LatentModel
+from understudy.training.latent.history import CodeHistory
 from understudy.training.latent.objective import CodeObjective
-from understudy.training.latent.population import CodeHistory, CodeNetwork, CodePlan, Part, train_codes
+from understudy.training.latent.plan import CodeNetwork, CodePlan, Part
+from understudy.training.latent.population import train_codes
 
 
 class MutualAutoencoder(LatentModel):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from understudy.store import Run
     from understudy.store.tables import Table
     from understudy.training.latent.objective import CodeObjective
-    from understudy.training.latent.population import CodeNetwork, CodePlan
+    from understudy.training.latent.plan import CodeNetwork, CodePlan
 
 Remedy = Literal["none", "vae", "beta", "free-bits"]
 
@@ -275,7 +275,7 @@ class MovieSentences(ComputedStudy):
 
     def code_plan(self) -> CodePlan:
         """What to train."""
-        from understudy.training.latent.population import CodePlan
+        from understudy.training.latent.plan import CodePlan
 
         return CodePlan(
             tuple(self._network(each) for each in self.members()),
@@ -302,7 +302,7 @@ class MovieSentences(ComputedStudy):
         return sentence_table(run)
 
     def _network(self, member: SentenceMember) -> CodeNetwork:
-        from understudy.training.latent.population import CodeNetwork
+        from understudy.training.latent.plan import CodeNetwork
 
         return CodeNetwork(member.seed, self._objective(member.setting), 1 if self._remedy(member) else self.resamples)
 

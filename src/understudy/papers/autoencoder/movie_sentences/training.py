@@ -26,7 +26,8 @@ from understudy.papers.autoencoder.movie_sentences.study import MovieSentences, 
 from understudy.papers.autoencoder.movie_sentences.writing import write_sentences
 from understudy.papers.autoencoder.training import MODELS, TrainingSpeaker, save_models
 from understudy.training.latent.objective import TermWeights, lower_bound
-from understudy.training.latent.population import CodeNetwork, TrainedCodes, train_codes
+from understudy.training.latent.plan import CodeNetwork
+from understudy.training.latent.population import TrainedCodes, train_codes
 from understudy.training.parallel import one_thread_each
 
 if TYPE_CHECKING:

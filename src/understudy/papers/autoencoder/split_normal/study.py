@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from understudy.lab.study import Tables
     from understudy.nets.latent.model import LatentModel
-    from understudy.training.latent.population import CodeNetwork
+    from understudy.training.latent.plan import CodeNetwork
 
 CODES = (-2.1, -1.3, -0.4, 0.4, 1.3, 2.1)
 """Codes z whose p(x|z) p(z) are drawn (Phuong 2021, fig. 4.3)."""

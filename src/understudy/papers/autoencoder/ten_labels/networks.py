@@ -14,7 +14,7 @@ from understudy.nets.latent.layers import MLP, Table
 from understudy.nets.latent.model import LatentModel
 from understudy.papers.autoencoder.settings import PRIOR, SCATTERED, CodeMember, Start
 from understudy.papers.autoencoder.theory.reinforce import estimate_gradients, gradient_moments
-from understudy.training.latent.population import CodeNetwork
+from understudy.training.latent.plan import CodeNetwork
 
 if TYPE_CHECKING:
     from understudy.papers.autoencoder.ten_labels.study import TenLabels

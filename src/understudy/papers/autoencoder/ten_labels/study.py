@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from understudy.lab.study import Tables
     from understudy.nets.latent.model import LatentModel
-    from understudy.training.latent.population import CodeNetwork, Part
+    from understudy.training.latent.plan import CodeNetwork, Part
 
 _SHOWN, _POINTS = 4.0, 321
 """Largest code that is drawn, and number of codes."""
