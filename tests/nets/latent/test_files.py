@@ -233,7 +233,10 @@ class TestRejected:
             ({"parts": {"encoder": None}}, "its architecture cannot be read (KeyError: 'decoder')"),
             ({"likelihood": {"name": "odd"}}, "its architecture cannot be read (KeyError: 'odd')"),
             ({"likelihood": {"name": "gaussian", "std": -1}}, "(std must be a finite number above 0, got −1)"),
-            ({"resamples": 0}, "its architecture cannot be read (resamples must be at least 1, got 0)"),
+            (
+                {"resamples": 0},
+                "cannot be read (resamples must be a whole number of at least 1, got 0)",
+            ),
             ({"latent": 3}, "its metadata are damaged (encoder must return as many means as log variances of codes, 3"),
             ({"likelihood": {"name": "categorical"}}, "its metadata are damaged ("),
             (

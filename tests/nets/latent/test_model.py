@@ -146,8 +146,9 @@ def test_a_given_likelihood_is_kept():
     ("options", "words"),
     [
         ({"likelihood": "gausian"}, "likelihood must be one of auto, gaussian, .*, got 'gausian'.*gaussian"),
-        ({"resamples": 0}, "resamples must be at least 1, got 0"),
-        ({"latent": 0}, "latent must be at least 1, got 0"),
+        ({"resamples": 0}, "resamples must be a whole number of at least 1, got 0"),
+        ({"resamples": 1.5}, "resamples must be a whole number of at least 1, got 1.5"),
+        ({"latent": 0}, "latent must be a whole number of at least 1, got 0"),
     ],
 )
 def test_options_out_of_range(options, words):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from understudy._errors import UserError, first_line, kind_of, suggest
 from understudy.nets.latent.codes import GaussianCode, as_code, prior_log_prob
+from understudy.nets.latent.layers import require_sizes
 from understudy.nets.latent.likelihoods import (
     LIKELIHOODS,
     BernoulliLikelihood,
@@ -63,10 +64,7 @@ class LatentModel(nn.Module):
         if isinstance(likelihood, str) and likelihood not in ("auto", *LIKELIHOODS):
             near = suggest(likelihood, tuple(LIKELIHOODS))
             raise UserError(f"must be one of auto, {', '.join(LIKELIHOODS)}, got {likelihood!r}; {near}", "likelihood")
-        if resamples < 1:
-            raise UserError(f"must be at least 1, got {resamples}", "resamples")
-        if latent is not None and latent < 1:
-            raise UserError(f"must be at least 1, got {latent}", "latent")
+        require_sizes(resamples=resamples, latent=1 if latent is None else latent)
         self.encoder, self.decoder, self.infer = encoder, decoder, infer
         known = likelihood if isinstance(likelihood, Likelihood) else LIKELIHOODS.get(likelihood)
         self._likelihood = known() if isinstance(known, type) else known
