@@ -184,6 +184,13 @@ def test_the_command_shows_a_table_and_a_heat_map(tmp_path):
     assert "██" in shown
 
 
+def test_progress_is_shown_on_standard_error_also_with_json(example, monkeypatch):
+    monkeypatch.setattr("understudy._progress.can_animate", lambda console: True)
+    done = understudy("align", "teacher.pt", "student.pt", "--json", cwd=example)
+    assert "comparing layers of up to" in done.stderr and "on 10,000 inputs" in done.stderr
+    assert json.loads(done.stdout)["layers"]
+
+
 def test_the_same_command_draws_the_same_inputs(align, tmp_path):
     torch.save(stack(6, 4, 3).state_dict(), tmp_path / "a.pt")
     torch.save(stack(6, 4, 3, seed=2).state_dict(), tmp_path / "b.pt")

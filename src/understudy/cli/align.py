@@ -86,9 +86,12 @@ def _not_a_stack(error: UserError) -> NotAStack:
 
 def _align_stacks(options: Align, networks: GivenNetworks, teacher: Population, student: Population) -> None:
     from understudy import measures
+    from understudy._progress import steps
 
     x = inputs.read_inputs(options, teacher)
-    layers = measures.align(teacher, student, x)
+    widest = [max(net.sizes[1:-1], default=0) for net in (teacher, student)]
+    with steps(f"comparing layers of up to {widest[0]:,} and {widest[1]:,} nodes on {len(x):,} inputs"):
+        layers = measures.align(teacher, student, x)
     measured_on = f"{len(x):,} inputs {inputs.describe_inputs(options)}"
     if options.figure is not None:
         inputs.write_figure(_heat_map(layers), options.figure)
@@ -121,6 +124,7 @@ def _show_files(options: Align) -> None:
 def _align_modules(
     options: Align, networks: GivenNetworks, teacher: Population | NotAStack, student: Population | NotAStack
 ) -> None:
+    from understudy._progress import steps
     from understudy.cli.align_modules import align_modules, as_json
     from understudy.nets import Population
     from understudy.nets.graphs.graph import OTHERWISE
@@ -134,7 +138,8 @@ def _align_modules(
     modules = [each.to_module() if isinstance(each, Population) else each.module for each in (teacher, student)]
     sides = networks.stated("teacher").image or networks.stated("student").image
     image = None if sides is None else (sides, sides) if isinstance(sides, int) else (sides[0], sides[-1])
-    found = align_modules(modules[0], modules[1], options.data, image)
+    with steps(f"comparing all layers on the inputs of {options.data}"):
+        found = align_modules(modules[0], modules[1], options.data, image)
     if options.figure is not None:
         inputs.write_figure(_heat_map_of_pairs(found), options.figure)
     if options.html is not None:
