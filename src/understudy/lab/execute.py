@@ -46,6 +46,10 @@ def execute(study: Study, out: Path, watcher: Watcher, engine: str = "") -> Run:
         watcher: Receives the progress.
         engine: The cluster that computes, such as `ray`; empty for this process.
     """
+    if engine:
+        from understudy.lab.cluster.engine import require_engine
+
+        require_engine(engine)
     study = study.resolved()
     require_capacity(study)
     with naming_causes(study):

@@ -147,7 +147,7 @@ def _train(experiment: Experiment, training: Training, folder: RunFolder, watche
                     training.epoch, training.state_dict(), seconds + spent, partial(_report, watcher, unreported)
                 )
                 unreported = []
-            if ctrl_c.came:
+            if ctrl_c.came and training.at_rest:
                 raise KeyboardInterrupt
         ctrl_c.waits = False
         writer.finish()

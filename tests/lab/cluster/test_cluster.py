@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -164,6 +165,20 @@ class TestPieces:
             assert cluster.slots == 2
             assert dict(compute_pieces(cluster, {"one": count}, tmp_path))["one"] == {"networks": 1, "metrics": 1}
 
+    def test_tasks_have_the_folder_and_the_data_of_the_command(self, address, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("UNDERSTUDY_DATA", "images")
+
+        def where():
+            from understudy.data.images.base import data_folder
+
+            return {"networks": str(data_folder(None).absolute()), "metrics": int(os.environ["UNDERSTUDY_MEMORY"])}
+
+        with engine.connect(address, gpu=False) as cluster:
+            found = dict(compute_pieces(cluster, {"one": where}, tmp_path))["one"]
+        assert found["networks"] == str(tmp_path / "images")
+        assert 0 < found["metrics"] <= psutil.virtual_memory().total
+
 
 class TestErrors:
     def test_another_version_is_refused_by_name(self, address, monkeypatch):
@@ -175,14 +190,23 @@ class TestErrors:
         ):
             pass
 
+    def test_other_source_files_are_refused(self, address, monkeypatch):
+        monkeypatch.setattr(engine, "_digest", lambda package: "0")
+        with (
+            pytest.raises(UserError, match=rf"node {HERE} has source files of understudy \w+ instead of 0"),
+            engine.connect(address, gpu=False),
+        ):
+            pass
+
     def test_no_gpu_for_a_piece_that_needs_one(self, address):
-        with pytest.raises(UserError, match="a piece needs a GPU"), engine.connect(address, gpu=True):
+        with pytest.raises(UserError, match="a piece needs a GPU and a core"), engine.connect(address, gpu=True):
             pass
 
     @pytest.mark.parametrize(
         ("words", "error"),
         [
             (["--cluster", "dask"], "--cluster must be ray or ray:ADDRESS, got dask"),
+            (["--cluster", "ray:"], "--cluster must be ray or ray:ADDRESS, got ray:"),
             (["--cluster", "ray:127.0.0.1:1"], "there is no Ray cluster at 127.0.0.1:1"),
         ],
     )
@@ -190,6 +214,26 @@ class TestErrors:
         ended = understudy("run", "data-geometry", "--quick", *words, cwd=tmp_path, status=2)
         assert error in ended.stderr
         assert not list(tmp_path.rglob("config.toml"))
+
+    def test_an_address_in_the_environment_at_which_nothing_answers(self, monkeypatch):
+        monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+        with pytest.raises(UserError, match="there is no Ray cluster at 127"), engine.connect("ray", gpu=False):
+            pass
+
+    def test_a_cluster_that_has_ended_is_not_looked_for(self, monkeypatch):
+        from ray._private import services
+
+        monkeypatch.setattr(services, "find_bootstrap_address", lambda folder: "127.0.0.1:1")
+        assert engine._started_here() == ""
+
+    def test_no_node_left_is_an_error(self, address, monkeypatch, tmp_path):
+        monkeypatch.setattr(engine, "_PROBE", 1.0)
+        with (
+            engine.connect(address, gpu=False) as cluster,
+            pytest.raises(UserError, match="no node of the cluster is left that can run a piece; 1 were not computed"),
+        ):
+            monkeypatch.setattr(engine.Cluster, "slots", 0)
+            list(compute_pieces(cluster, {"one": lambda: time.sleep(60)}, tmp_path))
 
     def test_without_ray_the_option_says_how_to_install_it(self, monkeypatch):
         monkeypatch.setattr(engine, "find_spec", lambda name: None)

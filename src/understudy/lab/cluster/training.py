@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from understudy._memory import free_memory
 from understudy.lab.cluster.engine import Cluster
 from understudy.training import Group, Optimiser, Records, Training
 from understudy.training.records import METRICS, NODES, RANKS, concatenate
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _LONG = 15.0
 """Seconds that a round takes about: results are saved after each."""
+_ROWS = 0.25
+"""Share of the memory that the rows of a round may take."""
 _PARTS = 3
 """Parts for each slot of the cluster, so that slots that are free early take another one."""
 _SCHEMAS = {"metrics": METRICS, "nodes": NODES, "ranks": RANKS}
@@ -71,7 +74,8 @@ class ClusterTraining(Training):
         self._parts = [part for i, group in enumerate(groups) for part in self._cut(i, group, options)]
         self._ahead: list[tuple[list[dict[str, pa.Table]], Tensor]] = []
         """For each of the next epochs of the round the tables of each part, and which networks are alive."""
-        self._epoch_seconds = 0.0
+        self._most = 1
+        """Epochs of the next round; the first, which has no steps, does not tell."""
 
     @property
     def at_rest(self) -> bool:
@@ -111,8 +115,7 @@ class ClusterTraining(Training):
     def _compute_round(self) -> None:
         """Compute the epochs of a round: from the present one, which is not probed yet, to the last of the round."""
         start = self.epoch
-        epochs = max(1, int(_LONG / self._epoch_seconds)) if self._epoch_seconds else 1
-        end = min(start + epochs - 1, next(epoch for epoch in self._keep if epoch >= start))
+        end = min(start + self._most - 1, next(epoch for epoch in self._keep if epoch >= start))
         clock = time.monotonic()
         for i, part in enumerate(self._parts):
             state = self._state_of(part) if start else None
@@ -126,8 +129,12 @@ class ClusterTraining(Training):
             problem = problem or error
         if problem is not None:
             raise problem
-        self._epoch_seconds = (time.monotonic() - clock) / (end - start + 1)
-        for k in range(end - start + 1):
+        count = end - start + 1
+        if start:
+            size = sum(table.nbytes for each in found.values() for rows in each.tables for table in rows.values())
+            rest = min(_LONG / (time.monotonic() - clock), _ROWS * free_memory() / max(1, size))
+            self._most = max(1, int(count * rest))
+        for k in range(count):
             tables, alive = [], torch.ones(len(self), dtype=torch.bool)
             for i, part in enumerate(self._parts):
                 tables.append(_numbered(found[i].tables[k], part.networks))
