@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from understudy.lab.claims_table import claims as claims
     from understudy.lab.example import example as example
     from understudy.lab.predict import predict as predict
+    from understudy.lab.reproduce import reproduce as reproduce
     from understudy.lab.run import run as run
     from understudy.lab.sweep import sweep as sweep
     from understudy.lab.train import train as train
@@ -80,6 +81,7 @@ _NAMES = {
     "check": "lab.check_runs",
     "example": "lab.example",
     "predict": "lab.predict",
+    "reproduce": "lab.reproduce",
     "run": "lab.run",
     "sweep": "lab.sweep",
     "watch": "lab.watch",

@@ -1,21 +1,28 @@
 """`understudy reproduce`: its plan, its runs and page, what changed since a record, and its errors."""
 
+import inspect
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
+from itertools import permutations
+from unittest.mock import patch
 
 import pytest
 import torch
 from filelock import FileLock
 from safetensors.torch import save_file
 
+import understudy as us
 from support.commands import understudy
 from understudy.claims import catalogue
+from understudy.cli.reproduce import Reproduce
 from understudy.lab.discovery import studies
-from understudy.lab.reproduce import jobs
+from understudy.lab.reproduce import Prepared, jobs
+from understudy.lab.reproduce.results import verdicts
 from understudy.store import Claim
 from understudy.store.folder import RunFolder
 
@@ -40,7 +47,7 @@ def tiny(monkeypatch, tmp_path):
     monkeypatch.setenv("UNDERSTUDY_DATA", str(tmp_path / "no data"))
     monkeypatch.setattr("support.commands.ENVIRONMENT", dict(os.environ))
     monkeypatch.setattr(jobs, "studies_by_paper", lambda: {"x.distillation": [studies()[name] for name in TINY]})
-    monkeypatch.setattr("understudy.cli.reproduce._study", lambda name, words: studies()[name](**TINY[name]))
+    monkeypatch.setattr(jobs, "study_of", lambda name, words: studies()[name](**TINY[name]))
     monkeypatch.setattr(jobs, "commands", lambda study: [[]])
 
 
@@ -82,6 +89,31 @@ def test_runs_are_made_once_and_one_page_shows_them(tiny, tmp_path):
     assert again["seconds"] < done["seconds"]
 
 
+def test_the_function_does_what_the_command_does(tiny, tmp_path, capsys):
+    options = {field.name for field in fields(Reproduce)} - {"plan", "json"}
+    assert options <= set(inspect.signature(us.reproduce).parameters)
+    out = tmp_path / "runs"
+    found = us.reproduce("distillation", out=out, device="cpu", progress=False)
+    assert capsys.readouterr().err == ""
+    assert not found.failed and found.page == out / "reproduce.html"
+    assert json.loads((out / "reproduce.json").read_text()) == found.as_dict()
+    assert repr(found).startswith("5 claims: ") and repr(found).endswith(f"Page: {found.page}")
+    with pytest.raises(us.UserError, match="device must be one of auto, cpu, cuda, got 'tpu'"):
+        us.reproduce(device="tpu")
+    shutil.rmtree(out)
+    with patch.object(Prepared, "_words", lambda self, job: ["-c", "import sys; sys.exit('understudy: no space')"]):
+        lost = us.reproduce("distillation", out=out, progress=False)
+    assert len(lost.failed) == 2 and "2 of 2 runs are not there." in repr(lost)
+
+
+def test_a_part_that_several_runs_decide_has_one_verdict(tmp_path):
+    same = {"id": "K3", "part": "", "statement": "it falls"}
+    runs = [{"claims": [same | {"holds": holds}]} for holds in (False, True, None)]
+    for order in permutations(runs):
+        (tmp_path / "record.json").write_text(json.dumps({"runs": order}))
+        assert verdicts(str(tmp_path / "record.json")) == {("K3", "", "it falls"): False}
+
+
 def test_the_plan_makes_nothing(tiny, tmp_path):
     planned = json.loads(reproduce(tmp_path, "--plan", "--json").stdout)
     assert [run["run"] for run in planned["runs"]] == ["data-geometry", "monotonicity"]
@@ -112,10 +144,7 @@ def test_a_network_that_is_not_here_leaves_out_its_run_alone(cifar, tmp_path, mo
 
 
 def test_a_run_that_fails_is_named_and_the_others_are_there(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "understudy.cli.reproduce._words",
-        lambda job, out, cluster: ["-c", "import sys; sys.exit('understudy: no space')"],
-    )
+    monkeypatch.setattr(Prepared, "_words", lambda self, job: ["-c", "import sys; sys.exit('understudy: no space')"])
     ended = reproduce(tmp_path, status=2)
     assert "2 of 2 runs are not there: data-geometry: no space; monotonicity: no space" in ended.stderr
     assert json.loads((tmp_path / "runs" / "reproduce.json").read_text())["runs"][0]["why"] == "no space"
@@ -150,6 +179,7 @@ def test_two_cannot_work_in_one_folder(tiny, tmp_path):
         (["distillation", "distillation"], "each paper can be named once, got distillation twice"),
         (["--against", "nowhere.json"], "nowhere.json: there is no such file"),
         (["--device", "tpu"], "--device"),
+        (["--cluster", "dask"], "--cluster must be ray or ray:ADDRESS, got dask"),
     ],
 )
 def test_wrong_options_are_refused(tiny, tmp_path, words, error):
@@ -170,12 +200,10 @@ def test_nothing_to_run_says_why(tiny, tmp_path, monkeypatch):
 
 class TestJobs:
     def test_every_run_of_the_catalogue_is_a_valid_command(self):
-        from understudy.cli.reproduce import _study
-
         for row in catalogue.rows():
             for words in row.runs:
                 name, *options = words.split()
-                assert _study(name, options).name == name
+                assert jobs.study_of(name, options).name == name
                 assert options in jobs.commands(name)
 
     def test_every_study_runs_once_with_its_defaults(self):
@@ -184,9 +212,7 @@ class TestJobs:
             assert len({" ".join(words) for words in jobs.commands(name)}) == len(jobs.commands(name))
 
     def test_runs_that_others_start_from_come_first_and_once(self, tmp_path):
-        from understudy.cli.reproduce import _study
-
-        found, _ = jobs.plan_jobs(["specialization", "luck"], _study, tmp_path, quick=True, device="cpu")
+        found, _ = jobs.plan_jobs(["specialization", "luck"], tmp_path, quick=True, device="cpu")
         order = {job.folder: i for i, job in enumerate(found)}
         assert len(order) == len(found)
         assert any(job.after for job in found)
@@ -195,12 +221,8 @@ class TestJobs:
             assert not job.gpu and job.study == replace(job.study, device="cpu")
 
     def test_only_studies_that_gain_from_a_gpu_have_it(self, tmp_path, monkeypatch):
-        import torch
-
-        from understudy.cli.reproduce import _study
-
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        found, _ = jobs.plan_jobs(["specialization"], _study, tmp_path, quick=True, device="auto")
+        found, _ = jobs.plan_jobs(["specialization"], tmp_path, quick=True, device="auto")
         on = {job.label.removesuffix(" --quick"): job.gpu for job in found}
         assert on["two-layer"] and on["deep"] and on["prune-and-connect"]  # which starts from two-layer
         assert not on["certificates"] and not on["dynamics"]

@@ -9,15 +9,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from understudy.lab.reproduce import Job, run_jobs
+from understudy.lab.reproduce import Job, LiveTable, run_jobs
+from understudy.lab.reproduce.processes import Standing
 from understudy.store.folder import RunFolder
 
 WORK = """
-import json, os, sys, time
+import json, os, time
 start = time.monotonic()
-time.sleep({seconds})
 folder = {folder!r}
 os.makedirs(folder, exist_ok=True)
+end = start + 60
+while len(os.listdir(os.path.dirname(folder))) < {beside} and time.monotonic() < end:
+    time.sleep(0.02)
+time.sleep({seconds})
 made = {{"start": start, "end": time.monotonic(), "cores": sorted(os.sched_getaffinity(0)),
          "memory": int(os.environ["UNDERSTUDY_MEMORY"])}}
 json.dump(made, open(folder + "/made.json", "w"))
@@ -42,8 +46,9 @@ def job(tmp_path):
     return make
 
 
-def working(seconds=0.3):
-    return lambda job: ["-c", WORK.format(folder=str(job.folder), seconds=seconds)]
+def working(seconds=0.3, beside=1):
+    """What a job does: wait until so many jobs have started, and then this long."""
+    return lambda job: ["-c", WORK.format(folder=str(job.folder), seconds=seconds, beside=beside)]
 
 
 def made(job):
@@ -74,17 +79,18 @@ def test_a_job_that_is_done_is_not_run_again(job):
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 def test_jobs_beside_each_other_share_cores_and_memory(job):
     jobs = [job(name) for name in "abcd"]
-    run_jobs(jobs, working(), Silent())
+    run_jobs(jobs, working(beside=2), Silent())
     found = [made(each) for each in jobs]
-    for i, one in enumerate(found):
-        for other in found[i + 1 :]:
-            if one["start"] < other["end"] and other["start"] < one["end"]:
-                assert not set(one["cores"]) & set(other["cores"])
-    start = min(one["start"] for one in found)
-    beside = [one for one in found if one["start"] < start + 0.25]
-    assert len(beside) > 1 and sum(one["memory"] for one in beside) <= max(one["memory"] for one in beside) * len(
-        beside
-    )
+    beside = [
+        (one, other)
+        for i, one in enumerate(found)
+        for other in found[i + 1 :]
+        if one["start"] < other["end"] and other["start"] < one["end"]
+    ]
+    assert beside and not any(set(one["cores"]) & set(other["cores"]) for one, other in beside)
+    # As much memory for each core, so that jobs beside each other have no more than all.
+    each = [one["memory"] / len(one["cores"]) for one in found]
+    assert max(each) - min(each) <= 1
     alone = job("alone")
     run_jobs([alone], working(), Silent())
     assert set(made(alone)["cores"]) == os.sched_getaffinity(0)
@@ -104,6 +110,17 @@ def test_the_longest_chain_starts_first(job):
     order = []
     run_jobs([long, short, last], lambda each: order.append(each.label) or working(0)(each), Silent())
     assert order.index("short") < order.index("long")
+
+
+def test_the_gpu_is_never_idle_for_want_of_a_core(job):
+    long = [job(f"cpu {i}", seconds=100) for i in range(8)]
+    gpu = [job(f"gpu {i}", gpu=True, seconds=1) for i in range(2)]
+    order = []
+    run_jobs([*long, *gpu], lambda each: order.append(each.label) or working(0.3 if each.gpu else 0.4)(each), Silent())
+    assert order[0] == "gpu 0"
+    # The second has the core that the first has left, before the others that wait.
+    started = sorted(made(each)["start"] for each in long)
+    assert made(gpu[1])["start"] < started[len(os.sched_getaffinity(0))]
 
 
 def test_a_failure_stops_only_what_starts_from_it(job):
@@ -139,6 +156,27 @@ def test_a_run_of_another_process_is_waited_for(job):
         (standing,) = run_jobs([one], working(0), Finish())
     assert standing.state == "done" and "another process is working on it" in seen
     assert not (one.folder / "made.json").exists()
+
+
+def test_lines_say_what_each_job_does(job, capsys):
+    one, other = Standing(job("one")), Standing(job("other"), line="another process is working on it")
+    with LiveTable() as shown:
+        shown.show([one, other])
+        shown.show([one, other])
+        one.state, other.state, other.line = "running", "running", "epoch 3"
+        shown.show([one, other])
+        one.state, one.seconds, other.state, other.line = "done", 61.0, "failed", "the disk is full"
+        shown.show([one, other])
+    assert capsys.readouterr().err.splitlines() == [
+        "waiting: other: another process is working on it",
+        "running: one",
+        "running: other",
+        "done in 1 min 1 s: one",
+        "failed: other: the disk is full",
+    ]
+    with LiveTable(show=False) as hidden:
+        hidden.show([one, other])
+    assert capsys.readouterr().err == ""
 
 
 def test_ctrl_c_interrupts_every_process_once(job, tmp_path):

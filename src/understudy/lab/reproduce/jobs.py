@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,12 +14,9 @@ from understudy._devices import resolve_device
 from understudy._errors import UserError
 from understudy.claims.catalogue import rows
 from understudy.data.images.base import data_folder
-from understudy.lab.discovery import studies_by_paper
+from understudy.lab.discovery import studies, studies_by_paper
 from understudy.lab.study import Study
 from understudy.store.folder import RunFolder
-
-Parse = Callable[[str, Sequence[str]], Study]
-"""Makes a study from its name and the words of its options."""
 
 _MEASURED = Path(__file__).parent / "measured.json"
 """Seconds and bytes of runs that were made before, by label."""
@@ -65,14 +63,11 @@ class Missing(NamedTuple):
     why: str
 
 
-def plan_jobs(
-    papers: Sequence[str], parse: Parse, out: Path, *, quick: bool, device: str
-) -> tuple[list[Job], list[Missing]]:
+def plan_jobs(papers: Sequence[str], out: Path, *, quick: bool, device: str) -> tuple[list[Job], list[Missing]]:
     """The runs that reproduce papers: each study once and, unless `quick`, with the options that its claims need.
 
     Args:
         papers: Names of the papers' folders; empty for all papers.
-        parse: Makes a study from its name and options.
         out: Folder that contains the runs.
         quick: Whether studies have their small defaults.
         device: auto, cpu or cuda. Studies that do not gain from a GPU always run on the CPU.
@@ -104,7 +99,7 @@ def plan_jobs(
         for kind in known[paper]:
             for words in [["--quick"]] if quick else commands(kind.name):
                 try:
-                    study = parse(kind.name, _with_files(words))
+                    study = study_of(kind.name, _with_files(words))
                     study.require_data()
                     add(study, " ".join([kind.name, *words]), paper)
                 except UserError as error:
@@ -115,6 +110,14 @@ def plan_jobs(
     if not jobs:
         raise UserError("nothing can be run: " + "; ".join(f"{name}: {why}" for _, name, why in missing))
     return list(jobs.values()), missing
+
+
+def study_of(name: str, words: Sequence[str]) -> Study:
+    """The study of this name, with options as they are typed after `understudy run`."""
+    # By name: the command line, which parses options, imports this package.
+    parsed = import_module("understudy.cli.run").parse_run(studies()[name], list(words), f"understudy run {name}")
+    study: Study = parsed.study
+    return study
 
 
 def commands(study: str) -> list[list[str]]:

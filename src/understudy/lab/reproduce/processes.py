@@ -74,8 +74,9 @@ class _Running:
 def run_jobs(jobs: Sequence[Job], command: Callable[[Job], Sequence[str]], watcher: Watcher) -> list[Standing]:
     """Run all jobs, the longest first; one that fails does not stop the others, only those that start from it.
 
-    One job at a time uses the GPU, with a quarter of the cores; others have one core each, and more where fewer jobs
-    are left than cores. Each has a share of the memory. After Ctrl-C all are interrupted, and save their state.
+    One job at a time uses the GPU, with a quarter of the cores, which it has before others so that the GPU is never
+    idle for want of a core; others have one core each, and more where fewer jobs are left than cores. Each has a share
+    of the memory. After Ctrl-C all are interrupted, and save their state.
 
     Args:
         jobs: The jobs, each after those that it starts from.
@@ -89,7 +90,7 @@ def run_jobs(jobs: Sequence[Job], command: Callable[[Job], Sequence[str]], watch
         KeyboardInterrupt: After Ctrl-C, when all processes have ended.
     """
     standings = {job: Standing(job, "done" if job.finished else "waiting") for job in jobs}
-    order = sorted(jobs, key=lambda job: -_critical(job, jobs))
+    order = sorted(jobs, key=lambda job: (not job.gpu, -_critical(job, jobs)))
     free, running = _own_cores(), dict[Job, _Running]()
     whole = len(free)
     memory = free_memory()
@@ -102,9 +103,9 @@ def run_jobs(jobs: Sequence[Job], command: Callable[[Job], Sequence[str]], watch
                 _skip(standings[job], standings)
             ready = [job for job in order if _ready(job, standings)]
             for i, job in enumerate(ready):
-                wanted = _share(job, len(ready) - i, len(free), whole)
                 if not free or (job.gpu and any(other.gpu for other in running)):
                     continue
+                wanted = _share(job, len(ready) - i, len(free), whole)
                 cores = frozenset(sorted(free)[:wanted])
                 free -= cores
                 running[job] = _start(command(job), cores, memory * len(cores) // whole)

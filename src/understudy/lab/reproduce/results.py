@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,15 +11,19 @@ from understudy._errors import UserError
 from understudy._reading import read_json
 from understudy.claims.catalogue import Paper, rows
 from understudy.claims.record import RECORD
-from understudy.claims.summary import Found, by_paper, outcomes
+from understudy.claims.summary import Found, by_paper, outcomes, summary_words
 from understudy.lab.reproduce.jobs import Job, Missing
 from understudy.lab.reproduce.processes import Standing
 from understudy.store import Claim, Run
-from understudy.store.claims import holding
+from understudy.store.claims import holding, together
 from understudy.store.environment import environment
 
 OF_PROJECT = "record"
 """What stands for the project's record where a file is asked for."""
+
+
+Verdicts = Mapping[tuple[str, str, str], bool | None]
+"""Verdicts by id, part and statement of the claim; None is not decided."""
 
 
 class Change(NamedTuple):
@@ -36,11 +40,12 @@ class Change(NamedTuple):
         return f"{what}: {holding(self.before)} before, {holding(self.now)} now"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Reproduction:
     """What a reproduction found.
 
     Attributes:
+        page: The page about all runs.
         standings: How each run ended.
         missing: Studies whose files are missing.
         runs: The finished runs, by folder.
@@ -51,6 +56,7 @@ class Reproduction:
         seconds: Time that the command took.
     """
 
+    page: Path
     standings: Sequence[Standing]
     missing: Sequence[Missing]
     runs: Mapping[Path, Run]
@@ -59,6 +65,10 @@ class Reproduction:
     environment: Mapping[str, Any]
     command: str
     seconds: float
+
+    def __repr__(self) -> str:
+        lost = f" {len(self.failed)} of {len(self.standings)} runs are not there." if self.failed else ""
+        return f"{summary_words([each for claims in self.papers.values() for each in claims])}{lost} Page: {self.page}"
 
     @property
     def failed(self) -> list[Standing]:
@@ -111,9 +121,10 @@ def reproduction(
     standings: Sequence[Standing],
     missing: Sequence[Missing],
     papers: Sequence[str],
-    earlier: Mapping[tuple[str, str, str], bool | None] | None,
+    earlier: Verdicts | None,
     command: str,
     seconds: float,
+    page: Path,
 ) -> Reproduction:
     """Read the finished runs, and count what they decide.
 
@@ -124,6 +135,7 @@ def reproduction(
         earlier: Verdicts to compare with, as from `verdicts`; None to compare with none.
         command: The command that makes it again.
         seconds: Time that the command took.
+        page: The page about all runs.
     """
     runs = {}
     for each in standings:
@@ -138,10 +150,10 @@ def reproduction(
     found = [(row, [claim for claim in measured if claim.id == row.id]) for row in rows()]
     kept = {paper: each for paper, each in by_paper(found).items() if not papers or paper.folder in papers}
     changes = None if earlier is None else _changes(measured, earlier)
-    return Reproduction(standings, missing, runs, kept, changes, environment("cpu"), command, seconds)
+    return Reproduction(page, standings, missing, runs, kept, changes, environment("cpu"), command, seconds)
 
 
-def verdicts(record: str) -> dict[tuple[str, str, str], bool | None]:
+def verdicts(record: str) -> Verdicts:
     """Verdicts of a record, by id, part and statement of the claim.
 
     Args:
@@ -154,7 +166,7 @@ def verdicts(record: str) -> dict[tuple[str, str, str], bool | None]:
     kept = read_json(path, "give a reproduce.json, or the word record")
     entries = kept if isinstance(kept, list) else _claims_of(kept)
     try:
-        return {(each["id"], each.get("part", ""), each["statement"]): each["holds"] for each in entries}
+        return _verdicts(((each["id"], each.get("part", ""), each["statement"]), each["holds"]) for each in entries)
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"must be a reproduce.json, or the word {OF_PROJECT}, got {record}, which has other contents", "against"
@@ -166,9 +178,17 @@ def _claims_of(kept: Any) -> list[Any]:
     return [claim for run in runs for claim in run.get("claims", ())] or [None]
 
 
-def _changes(measured: Sequence[Claim], earlier: Mapping[tuple[str, str, str], bool | None]) -> list[Change]:
-    now = {(claim.id, claim.part, claim.statement): claim.holds for claim in measured}
+def _changes(measured: Sequence[Claim], earlier: Verdicts) -> list[Change]:
+    now = _verdicts(((claim.id, claim.part, claim.statement), claim.holds) for claim in measured)
     return [Change(*key, earlier[key], holds) for key, holds in now.items() if earlier.get(key, holds) != holds]
+
+
+def _verdicts(measured: Iterable[tuple[tuple[str, str, str], bool | None]]) -> Verdicts:
+    """One verdict where several runs decide the same part, as `claims.summary.outcome` decides it."""
+    decided: dict[tuple[str, str, str], list[bool]] = {}
+    for key, holds in measured:
+        decided.setdefault(key, []).extend([] if holds is None else [holds])
+    return {key: together(all_) for key, all_ in decided.items()}
 
 
 def _seconds(run: Run) -> float:

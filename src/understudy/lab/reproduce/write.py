@@ -13,16 +13,16 @@ from understudy.report.page.reproduction import Picture, ShownClaim, ShownPaper,
 from understudy.report.terminal.tables import duration
 from understudy.store import Run
 
-NAME = "reproduce"
 _MOST_PICTURES = 6
 
 
-def write_reproduction(found: Reproduction, out: Path) -> Path:
-    """Write both files into the folder of the runs, and return the page.
+def write_reproduction(found: Reproduction) -> None:
+    """Write the page, and `reproduce.json` beside it, into the folder of the runs.
 
     Raises:
         UserError: The folder cannot be written.
     """
+    out = found.page.parent
     lines = [] if found.changes is None else [f"{len(found.changes)} verdicts differ from the earlier record."]
     if found.missing:
         lines.append(f"Not run, for want of files: {', '.join(each.study for each in found.missing)}.")
@@ -36,11 +36,9 @@ def write_reproduction(found: Reproduction, out: Path) -> Path:
         command=found.command,
         environment=found.environment,
     )
-    page = out / f"{NAME}.html"
-    with disk_errors(page):
-        write_json(out / f"{NAME}.json", found.as_dict())
-        write_bytes(page, content)
-    return page
+    with disk_errors(found.page):
+        write_json(found.page.with_suffix(".json"), found.as_dict())
+        write_bytes(found.page, content)
 
 
 def _shown(found: Reproduction, paper: Paper, claims: Found, out: Path) -> ShownPaper:
@@ -74,7 +72,8 @@ def _pictures(runs: Iterable[Run], telling: set[str], out: Path) -> list[Picture
 
 
 def _headline(run: Run) -> str:
-    return (run.folder / "headline.txt").read_text(encoding="utf-8").strip()
+    path = run.folder / "headline.txt"
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
 
 
 def _path(run: Run, file: str, out: Path) -> str:
