@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from support.commands import ENVIRONMENT, SCRIPT
+from support.commands import COMMAND, ENVIRONMENT
 from understudy._errors import UserError
 from understudy.cli.boundary import run_guarded
 from understudy.cli.parsing import emit
@@ -142,7 +143,7 @@ print(json.dumps(lengths))
 
 def shell(command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        ["bash", "-c", command.replace("understudy", SCRIPT, 1)],
+        ["bash", "-c", command.replace("understudy", shlex.join(COMMAND), 1)],
         cwd=cwd,
         env=ENVIRONMENT | environment,
         text=True,
@@ -176,7 +177,7 @@ def test_streams_that_are_closed_or_full_end_with_a_line_and_a_status(tmp_path, 
 def test_a_reader_that_ended_ends_the_command_without_a_word(tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
-    words = [SCRIPT, "--help"]
+    words = [*COMMAND, "--help"]
     done = subprocess.run(words, cwd=tmp_path, env=ENVIRONMENT, stdout=writer, stderr=subprocess.PIPE, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")

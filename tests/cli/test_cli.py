@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from rich.console import Console
 from safetensors import safe_open
 
 import understudy as us
-from support.commands import ENVIRONMENT, SCRIPT, TINY, contents, flat, understudy
+from support.commands import COMMAND, ENVIRONMENT, TINY, contents, flat, understudy
 from understudy.lab.discovery import studies
 from understudy.lab.summary import SummaryRow
 from understudy.report.terminal.tables import summary_table
@@ -253,7 +254,7 @@ def test_report_writes_the_page_again_from_the_tables(tiny, tmp_path):
 def test_on_a_terminal_a_run_shows_a_live_line_and_results_at_the_end(tmp_path):
     ours, theirs = pty.openpty()
     child = subprocess.Popen(
-        [SCRIPT, "run", "two-layer", *TINY],
+        [*COMMAND, "run", "two-layer", *TINY],
         cwd=tmp_path,
         env={**ENVIRONMENT, "TERM": "xterm"},
         stdin=theirs,
@@ -396,7 +397,7 @@ def test_many_settings_share_rows(polarities):
 
 
 def test_a_closed_pipe_leaves_no_traceback(tmp_path):
-    words = f"{SCRIPT} claims | head -1"
+    words = f"{shlex.join(COMMAND)} claims | head -1"
     done = subprocess.run(words, cwd=tmp_path, env=ENVIRONMENT, shell=True, text=True, capture_output=True, check=True)
     assert done.stderr == ""
 

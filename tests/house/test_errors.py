@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from support.commands import ENVIRONMENT, SCRIPT, TINY, flat, may_mount, understudy
+from support.commands import COMMAND, ENVIRONMENT, TINY, flat, may_mount, understudy
 from understudy import cli
 from understudy._errors import UserError
 from understudy.lab.discovery import studies
@@ -175,7 +175,7 @@ def test_a_read_only_folder_is_refused_by_name(refused, tmp_path, monkeypatch):
 @pytest.mark.skipif(not may_mount(), reason="needs root and unshare, to mount a read-only disk")
 def test_a_read_only_disk_is_refused_by_name(tmp_path):
     mount = f'mount -t tmpfs -o ro tmpfs "{tmp_path}" && exec "$@"'
-    words = ["unshare", "-m", "sh", "-c", mount, "sh", SCRIPT, "run", "two-layer", *TINY, "--out", tmp_path]
+    words = ["unshare", "-m", "sh", "-c", mount, "sh", *COMMAND, "run", "two-layer", *TINY, "--out", tmp_path]
     done = subprocess.run(words, env=ENVIRONMENT, text=True, capture_output=True, check=False)
     assert done.returncode == 2
     assert done.stderr.endswith(f": {tmp_path} is read-only; choose another folder with --out\n")

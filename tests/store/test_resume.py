@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-from support.commands import ENVIRONMENT, SCRIPT, TINY, contents, may_mount, understudy
+from support.commands import COMMAND, ENVIRONMENT, TINY, contents, may_mount, understudy
 
 RUN = ("run", "two-layer", *TINY)
 LONG = ("run", "two-layer", *TINY, "--epochs", "400", "--json")
@@ -141,7 +141,7 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_files(killed_runs, uninte
 
 def _start(here: Path, until: str) -> subprocess.Popen[str]:
     """Start a run, and wait until it has printed these words."""
-    process = subprocess.Popen([SCRIPT, *LONG], cwd=here, env=ENVIRONMENT, text=True, stderr=subprocess.PIPE)
+    process = subprocess.Popen([*COMMAND, *LONG], cwd=here, env=ENVIRONMENT, text=True, stderr=subprocess.PIPE)
     assert process.stderr
     process.printed = ""  # type: ignore[attr-defined]
     while until not in process.printed:  # type: ignore[attr-defined]
@@ -215,7 +215,7 @@ echo "second $status"
 @pytest.mark.skipif(not may_mount(), reason="needs root and unshare, to mount a small disk")
 def test_a_full_disk_ends_a_run_with_a_message_and_the_run_resumes_once_there_is_space(tmp_path):
     done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", _FULL, "sh", SCRIPT, *LONG],
+        ["unshare", "-m", "sh", "-c", _FULL, "sh", *COMMAND, *LONG],
         cwd=tmp_path,
         env=ENVIRONMENT,
         text=True,

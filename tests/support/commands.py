@@ -7,12 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest.mock import patch
 
-SCRIPT = str(Path(sys.executable).with_name("understudy"))
+COMMAND = [sys.executable, "-m", "understudy.cli"]
+"""The command, also where no console script is installed."""
 TINY = [
     "--teacher-nodes",
     "3",
@@ -51,14 +53,16 @@ def understudy(*words: object, cwd: Path, status: int = 0, process: bool = False
     It runs in this process, which saves the start of Python and torch, or in its own `process`.
     """
     run = _run_process if process else _run_here
-    done = run([SCRIPT, *map(str, words)], cwd)
+    done = run([*map(str, words)], cwd)
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode == status, done.stderr
     return done
 
 
 def _run_process(words: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, cwd=cwd, env=ENVIRONMENT, text=True, capture_output=True, timeout=300, check=False)
+    return subprocess.run(
+        [*COMMAND, *words], cwd=cwd, env=ENVIRONMENT, text=True, capture_output=True, timeout=300, check=False
+    )
 
 
 def _run_here(words: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -67,7 +71,7 @@ def _run_here(words: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
     out, err = io.StringIO(), io.StringIO()
     with (
         patch.dict(os.environ, ENVIRONMENT, clear=True),
-        patch.object(sys, "argv", words),
+        patch.object(sys, "argv", ["understudy", *words]),
         redirect_stdout(out),
         redirect_stderr(err),
         warnings.catch_warnings(),
@@ -85,7 +89,8 @@ def may_mount() -> bool:
     """Whether tests may mount a file system that no other process sees."""
     if not shutil.which("unshare") or os.getuid() != 0:
         return False
-    return subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
+    mount = ["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", tempfile.gettempdir()]
+    return subprocess.run(mount, capture_output=True, check=False).returncode == 0
 
 
 def flat(text: str) -> str:
