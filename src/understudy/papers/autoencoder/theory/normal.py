@@ -68,15 +68,6 @@ def normal_code(model: LatentModel, tolerance: float = 1e-4) -> NormalCode:
     return NormalCode(math.nan, elbo, kl)
 
 
-def split_correlation(information: float) -> float:
-    """Correlation ρ of code and data at which the normal is split without loss with this much information.
-
-    Args:
-        information: Information in nats.
-    """
-    return math.sqrt(-math.expm1(-2 * information))
-
-
 @torch.no_grad()
 def conditionals(model: LatentModel, z: Float[Tensor, "node"]) -> tuple[Float[Tensor, "node"], Float[Tensor, "node"]]:
     """Compute the mean and standard deviation of p(x|z) at given codes.
