@@ -65,7 +65,7 @@ def test_a_second_time_changes_nothing(example):
 @pytest.fixture
 def made(monkeypatch):
     """Contents that take no time to make."""
-    files = {name: module._File("a file", name.encode()) for name in ("teacher.pt", "models.py")}
+    files = {name: module._ExampleFile("a file", name.encode()) for name in ("teacher.pt", "models.py")}
     monkeypatch.setattr(module, "_make", lambda seed: (files, ()))
     return files
 

@@ -97,5 +97,5 @@ def test_many_nodes_and_times_are_thinned_with_both_ends_kept():
 def test_planes_with_other_times_are_named():
     with pytest.raises(ValueError, match=r"'local' has 3 times where Trajectories\.times has 2"):
         Trajectories((PlaneTrajectories("local", TEACHER, WAYS),), np.arange(2))
-    with pytest.raises(ValueError, match=r"Plane\.teacher_weights has shape \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"PlaneTrajectories\.teacher_weights has shape \(2, 3\)"):
         PlaneTrajectories("local", np.zeros((2, 3)), WAYS)
