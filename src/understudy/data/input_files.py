@@ -27,6 +27,8 @@ _PIECE = 2**20
 _MOST_COLUMNS = 10**5
 _MOST_HEADER = 2**24
 """Bytes of the names of all columns."""
+_Bytes = IO[bytes] | zipfile.ZipExtFile
+"""A file, or a record of an archive."""
 
 
 def read_inputs(
@@ -135,7 +137,7 @@ def read_named_array(file: Path, choose: Callable[[list[str]], str]) -> NDArray[
         ) from error
 
 
-def _read_array(file: Path, source: IO[bytes], size: int) -> NDArray[Any]:
+def _read_array(file: Path, source: _Bytes, size: int) -> NDArray[Any]:
     """Read an array of so many bytes with its header, whose shape is that of the bytes."""
     header = np.lib.format
     version = header.read_magic(source)
@@ -158,7 +160,7 @@ def _read_array(file: Path, source: IO[bytes], size: int) -> NDArray[Any]:
     return found.reshape(shape[::-1]).T if columns_first else found.reshape(shape)
 
 
-def _fill(flat: NDArray[np.uint8], source: IO[bytes]) -> None:
+def _fill(flat: NDArray[np.uint8], source: _Bytes) -> None:
     for start in range(0, len(flat), _PIECE):
         piece = source.read(min(_PIECE, len(flat) - start))
         flat[start : start + len(piece)] = np.frombuffer(piece, np.uint8)

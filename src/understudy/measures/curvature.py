@@ -21,6 +21,9 @@ from understudy.nets import Layer, Population
 Losses = Callable[[Float[Tensor, "net sample out"], Float[Tensor, "net sample out"]], Float[Tensor, "net sample"]]
 """Loss of each sample from outputs and targets."""
 
+Targets = Float[Tensor, "sample out"] | Float[Tensor, "teacher sample out"]
+"""Targets, usually outputs of teachers: shared by all networks, or one set per network."""
+
 PIECE = 1 << 24
 """Activations per piece of work."""
 
@@ -36,7 +39,7 @@ def squared_error(output: Float[Tensor, "*batch out"], target: Float[Tensor, "*b
 
 
 def loss_gradient(
-    student: Population, x: Inputs, target: Float[Tensor, "net sample out"], loss: Losses = squared_error
+    student: Population, x: Inputs, target: Targets, loss: Losses = squared_error
 ) -> Float[Tensor, "net parameter"]:
     """Gradient of the mean loss in all parameters of each network (Tian 2020, eq. 2).
 
@@ -45,7 +48,7 @@ def loss_gradient(
     Args:
         student: The networks.
         x: Inputs shared by all networks, or one set per network.
-        target: Targets, usually the outputs of the teachers.
+        target: Targets, usually the outputs of the teachers; shared, or one set per network.
         loss: Loss of each sample.
 
     Returns:
@@ -58,14 +61,14 @@ def loss_gradient(
 
 
 def gradient_norm(
-    student: Population, x: Inputs, target: Float[Tensor, "net sample out"], loss: Losses = squared_error
+    student: Population, x: Inputs, target: Targets, loss: Losses = squared_error
 ) -> Float[Tensor, "net"]:
     """Norm of the gradient of the mean loss in all parameters (Tian 2020, sec. 6: strong teacher nodes need less).
 
     Args:
         student: The networks.
         x: Inputs shared by all networks, or one set per network.
-        target: Targets, usually the outputs of the teachers.
+        target: Targets, usually the outputs of the teachers; shared, or one set per network.
         loss: Loss of each sample.
 
     Returns:
@@ -79,7 +82,7 @@ def gradient_norm(
 
 
 def hessian(
-    student: Population, x: Inputs, target: Float[Tensor, "net sample out"], loss: Losses = squared_error
+    student: Population, x: Inputs, target: Targets, loss: Losses = squared_error
 ) -> Float[Tensor, "net parameter parameter"]:
     """Hessian of the mean loss in all parameters of each network, for networks of few parameters.
 
@@ -89,7 +92,7 @@ def hessian(
     Args:
         student: The networks.
         x: Inputs shared by all networks, or one set per network.
-        target: Targets, usually the outputs of the teachers.
+        target: Targets, usually the outputs of the teachers; shared, or one set per network.
         loss: Loss of each sample.
 
     Returns:
@@ -108,7 +111,7 @@ def hessian(
 def hessian_eigenvalues(
     student: Population,
     x: Inputs,
-    target: Float[Tensor, "net sample out"],
+    target: Targets,
     count: int = 1,
     loss: Losses = squared_error,
     *,
@@ -123,7 +126,7 @@ def hessian_eigenvalues(
     Args:
         student: The networks.
         x: Inputs shared by all networks, or one set per network.
-        target: Targets, usually the outputs of the teachers.
+        target: Targets, usually the outputs of the teachers; shared, or one set per network.
         count: Number of eigenvalues.
         loss: Loss of each sample.
         steps: Number of Lanczos steps. Default: 20 more than three times `count`.

@@ -243,8 +243,14 @@ class TestRejected:
                 {"vocabulary": ["a"]},
                 "its metadata are damaged (vocabulary must have the 8 words of the decoder, got 1)",
             ),
-            ({"vocabulary": 3}, "its metadata are damaged (vocabulary must be a list of words, got an int)"),
-            ({"facts": [3]}, "its metadata are damaged (facts must be finite numbers"),
+            pytest.param(
+                {"vocabulary": 3},
+                "its metadata are damaged (vocabulary must be a list of words, got an int)",
+                marks=pytest.mark.wrong_shapes,
+            ),
+            pytest.param(
+                {"facts": [3]}, "its metadata are damaged (facts must be finite numbers", marks=pytest.mark.wrong_shapes
+            ),
         ],
     )
     def test_other_metadata(self, file, metadata, message):

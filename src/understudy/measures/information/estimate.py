@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -78,7 +79,7 @@ class Information:
 @torch.no_grad()
 def information(
     model: LatentModel,
-    x: Tensor,
+    x: Tensor | np.ndarray,
     *,
     samples: int = 1_000,
     codes: int = 512,
@@ -152,7 +153,7 @@ def information(
     )
 
 
-def _in_float64(model: LatentModel, x: Tensor) -> tuple[LatentModel, Tensor, tuple[str, ...]]:
+def _in_float64(model: LatentModel, x: Tensor | np.ndarray) -> tuple[LatentModel, Tensor, tuple[str, ...]]:
     """The model and the data in float64, or with a note in the precision of the modules, if they take no other."""
     data = model.prepare(x)
     exact = copy.deepcopy(model).double()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -63,11 +64,11 @@ def prior_entropy(latent: int) -> float:
     return latent * (_LOG_2PI + 1) / 2
 
 
-def as_code(output: Tensor | tuple[Tensor, Tensor]) -> GaussianCode:
+def as_code(output: Tensor | Sequence[Tensor]) -> GaussianCode:
     """Read the output of an encoder or inference network.
 
     Args:
         output: Means and log variances: a pair, or one tensor whose last axis has the means first.
     """
-    mean, log_variance = output if isinstance(output, tuple | list) else torch.tensor_split(output, 2, dim=-1)
+    mean, log_variance = torch.tensor_split(output, 2, dim=-1) if isinstance(output, Tensor) else output
     return GaussianCode(mean, log_variance)

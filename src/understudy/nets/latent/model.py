@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -104,7 +105,7 @@ class LatentModel(nn.Module):
         return next(self.parameters(), torch.empty(0)).device
 
     @torch.no_grad()
-    def prepare(self, x: Tensor) -> Tensor:
+    def prepare(self, x: Tensor | np.ndarray) -> Tensor:
         """Determine the likelihood and the size of the code from data, and validate the modules' outputs.
 
         Args:

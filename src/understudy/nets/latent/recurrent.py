@@ -45,7 +45,7 @@ class LSTM(nn.Module):
         """
         return functional.linear(x, self.weight_ih[:, : x.shape[-1]], self.bias)
 
-    def start(self, like: Float[Tensor, "row _"]) -> State:
+    def start(self, like: Float[Tensor, "row *_"]) -> State:
         """Return the state before the first place, which is zero.
 
         Args:

@@ -155,7 +155,7 @@ class ExitObjective:
     def loss(
         self,
         logits: Logits,
-        labels: Int[Tensor, "row"],
+        labels: Int[Tensor, "known"],
         temperature: float,
         *,
         labelled: int | None = None,
@@ -215,7 +215,7 @@ class ExitObjective:
         return temperature
 
     def _require_fit(
-        self, logits: Logits, labels: Int[Tensor, "row"], temperature: float, labelled: int, distilled: int
+        self, logits: Logits, labels: Int[Tensor, "known"], temperature: float, labelled: int, distilled: int
     ) -> None:
         """Raise a `UserError` unless a batch fits the objective."""
         if logits.ndim != 3 or len(logits) != self.exits:

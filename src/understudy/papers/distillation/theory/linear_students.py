@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import NamedTuple, no_type_check
 
 import numpy as np
 import torch
@@ -189,7 +189,8 @@ def descend_until(
 
 
 @njit
-def _take_steps(x, labels, first, above, rate, count, goal, near):  # type: ignore[no-untyped-def]
+@no_type_check
+def _take_steps(x, labels, first, above, rate, count, goal, near):
     """Take up to `count` steps in place, until w is near the goal; how many, and whether it is.
 
     `above` holds the other layers, padded to squares: only the first row of the last is used.
