@@ -60,11 +60,24 @@ def test_the_form_of_the_paper_is_the_same_function(seed, nodes, size):
     assert torch.allclose((x @ v.T).abs().sum(1), expected)
 
 
-@given(seed=st.integers(0, 10**6), size=st.integers(1, 12), width=st.floats(0.01, 100), samples=st.integers(500, 3000))
-def test_normal_inputs_of_any_scale_are_accepted(seed, size, width, samples):
-    found = moments(width * normal(seed, samples, size))
-    assert found.normal
-    assert found.width == pytest.approx(width, rel=0.3)
+@given(seed=st.integers(0, 10**6), size=st.integers(1, 12), width=st.floats(0.01, 100), samples=st.integers(2, 3000))
+def test_the_scale_of_inputs_decides_nothing(seed, size, width, samples):
+    x = normal(seed, samples, size)
+    found, of_unit = moments(width * x), moments(x)
+    assert found.width == pytest.approx(width * of_unit.width)
+    assert found[1:] == pytest.approx(of_unit[1:], rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize(("samples", "size", "most"), [(10_000, 1, 0), (10_000, 12, 0), (500, 1, 0), (500, 12, 2)])
+def test_normal_inputs_are_accepted(samples, size, most):
+    """Fixed draws: any limit rejects some normal inputs, and z⁴ of few samples has a long tail.
+
+    Of 500 draws of 500 samples of 12 inputs, with 78 pairs each, 2 are rejected.
+    """
+    found = [moments(normal(seed, samples, size)) for seed in range(500 if samples == 500 else 50)]
+    assert sum(not each.normal for each in found) <= most
+    error = 1 / math.sqrt(2 * samples * size)
+    assert max(abs(each.width - 1) for each in found) < 5 * error
 
 
 @pytest.mark.parametrize(
