@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from understudy._errors import UserError
@@ -94,12 +94,12 @@ class Margins(NamedTuple):
         return max(self.positive.residual, self.negative.residual)
 
 
-def margins(x: Float[Tensor, "sample in"], y: Float[Tensor, "sample"]) -> Margins:
+def margins(x: Float[Tensor, "sample in"], y: Shaped[Tensor, "sample"]) -> Margins:
     """Compute w+ (Phuong 2021, eq. 3.6) and w− (eq. 3.7) of examples of two classes."""
     signs = two_classes(y)
     return Margins(*(max_margin(x[signs == sign]) for sign in (1, -1)))
 
 
-def max_margins(x: Float[Tensor, "net sample in"], y: Float[Tensor, "net sample"]) -> Float[Tensor, "net 2 in"]:
+def max_margins(x: Float[Tensor, "net sample in"], y: Shaped[Tensor, "net sample"]) -> Float[Tensor, "net 2 in"]:
     """Compute w+ and w− of the examples of every network."""
     return torch.stack([margins(points, classes).vectors for points, classes in zip(x, y, strict=True)]).to(x.device)
