@@ -141,6 +141,7 @@ LINES = [
     "check --samples 1000000000",
     "check --samples 1",  # named a theorem, and no option
     "prune --samples 1000000000000",
+    "prune --samples 1",  # named no option
     "connect --points 1000000000000",
     f"connect --points {BEYOND}",
     f"compare --seed {BEYOND}",

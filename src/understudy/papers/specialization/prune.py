@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from understudy._errors import UserError
 from understudy._numbers import number
 from understudy._progress import steps
 from understudy.data.given_inputs import Distribution, Drawn, Given, Split, split_inputs
@@ -101,6 +102,11 @@ def prune(
     ours = as_population("student", student, data)
     theirs = as_population("teacher", teacher, data).to(ours.device)
     x = split_inputs(data, ours, Drawn(inputs, input_std, samples, seed))
+    if len(x.given) < 2:
+        option = "samples" if data is None else "data"
+        raise UserError(
+            f"must give at least 2 inputs, got {len(x.given)}: over a single one every node is constant", option
+        )
     x = Split(*(each.to(ours.device) for each in x))
     with steps(f"selecting among {sum(ours.sizes[1:-1]):,} nodes"):
         pruning = prune_student(theirs, ours, x.given, below, by)

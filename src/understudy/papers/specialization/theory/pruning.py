@@ -145,7 +145,7 @@ def _validate_active(student: Population, x: Tensor) -> None:
         if bool((hidden == hidden[:, :1]).all()):
             raise UserError(
                 f"no node of hidden layer {layer} is active: each of the {hidden.shape[2]} is constant over all "
-                f"{len(x):,} inputs; give a trained student, or inputs of its scale"
+                f"{len(x):,} inputs; give a trained student, or inputs of its scale by --data or another --input-std"
             )
 
 
