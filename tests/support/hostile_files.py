@@ -292,6 +292,16 @@ def table_of_a_constant(folder: Path) -> Path:
 
 
 @_hostile("inputs")
+def table_of_a_column_whose_statistics_are_of_another(folder: Path) -> Path:
+    """The column is declared as required, and has the histogram of one with nulls: PyArrow ends the process."""
+    pq.write_table(pa.table({"a": [1.0, 2.0]}), folder / "x.parquet")
+    whole = (folder / "x.parquet").read_bytes()
+    optional = b"\x15\x0a\x25\x02\x18\x01a"  # DOUBLE, OPTIONAL and the name a, each with its field number
+    assert whole.count(optional) == 1
+    return _written(folder / "x.parquet", whole.replace(optional, optional.replace(b"\x25\x02", b"\x25\x00")))
+
+
+@_hostile("inputs")
 def table_whose_pandas_index_is_a_number(folder: Path) -> Path:
     table = pa.table({"a": [1.0], "b": [2.0]}).replace_schema_metadata({"pandas": '{"index_columns": 5}'})
     pq.write_table(table, folder / "x.parquet")

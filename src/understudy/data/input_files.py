@@ -17,6 +17,7 @@ from torch import Tensor
 
 from understudy._errors import UserError
 from understudy._reading import require_plausible, require_records
+from understudy.data.parquet_footer import declared_values
 from understudy.nets.files.io import existing_file
 
 _ENDINGS = (".npy", ".npz", ".parquet", ".csv")
@@ -218,12 +219,7 @@ def _require_rows(file: Path, source: Any) -> None:
     """Compare the rows that a Parquet file declares with its size: a constant column of any length takes no space."""
     metadata = source.metadata
     _require_columns(file, metadata.num_columns)
-    values = sum(
-        metadata.row_group(group).column(column).num_values
-        for group in range(metadata.num_row_groups)
-        for column in range(metadata.num_columns)
-    )
-    declared = 8 * max(values, metadata.num_rows * max(1, metadata.num_columns))
+    declared = 8 * max(declared_values(file), metadata.num_rows * max(1, metadata.num_columns))
     require_plausible(file, declared, f"the table of {metadata.num_rows:,} rows", "write or download it again.")
 
 
