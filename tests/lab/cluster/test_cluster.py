@@ -230,7 +230,7 @@ class TestErrors:
         with engine.connect(address, gpu=False) as cluster:
             monkeypatch.setattr(engine, "_PROBE", 1.0)
             monkeypatch.setattr(engine.Cluster, "slots", 0)
-            with pytest.raises(UserError, match="no node of the cluster is left .* piece; 1 were not computed"):
+            with pytest.raises(UserError, match=r"no node of the cluster is left .* piece; 1 were not computed"):
                 list(compute_pieces(cluster, {"one": lambda: time.sleep(60)}, tmp_path))
 
     def test_without_ray_the_option_says_how_to_install_it(self, monkeypatch):

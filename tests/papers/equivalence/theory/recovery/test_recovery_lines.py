@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from understudy.papers.equivalence.theory.domain import as_box
@@ -27,6 +27,8 @@ def test_a_hat_has_three_folds():
 
 
 @given(st.integers(0, 2**31), st.sampled_from([(3, 6, 1), (5, 8, 2), (4, 5, 4, 1)]))
+@example(63088, (5, 8, 2))
+@example(63088, (3, 6, 1))
 def test_lines_have_the_folds_of_a_scan(seed, sizes):
     network = random_network(sizes, seed)
     oracle = an_oracle(network)
@@ -41,8 +43,8 @@ def test_lines_have_the_folds_of_a_scan(seed, sizes):
     at_fold = np.abs(np.concatenate(network.preactivations(found.points)[:-1], axis=1)).min(1, initial=np.inf)
     # A fold is not seen where the layers above are inactive; a few pairs are taken for one fold between them.
     assert (at_fold < 1e-8).sum() <= scanned
-    assert (at_fold < 1e-8).sum() >= 0.6 * scanned - 2
-    assert (at_fold >= 1e-8).sum() <= 2 + 0.2 * len(at_fold)
+    assert (at_fold < 1e-8).sum() >= 0.7 * scanned - 1
+    assert (at_fold >= 1e-8).sum() <= 2
 
 
 def test_affine_functions_have_no_folds():

@@ -116,12 +116,15 @@ def folds_on_lines(
         inside = ~affine & (cross > 0) & (cross < length)
         single = np.zeros(len(line), bool)
         if inside.any():
-            # Where it bends back after the intersection it agrees there too: one more point of each piece is compared.
-            step = np.stack([cross, 0.6 * cross, cross + 0.4 * (length - cross)])[:, inside, None]
+            # Where it bends back after the intersection it agrees there too: one more point of each piece is compared,
+            # and one on either side of the intersection, since it may bend elsewhere and pass through it.
+            rest = length - cross
+            step = np.stack([cross, 0.6 * cross, 0.98 * cross, cross + 0.4 * rest, cross + 0.02 * rest])
+            step = step[:, inside, None]
             base, along = start[line[inside]] + a[inside, None] * direction[line[inside]], direction[line[inside]]
             x = base + step * along
             expected = fa[inside] + sa[inside] * step
-            expected[2] = fb[inside] + sb[inside] * (step[2] - length[inside, None])
+            expected[3:] = fb[inside] + sb[inside] * (step[3:] - length[inside, None])
             error = np.abs(oracle(x.reshape(-1, x.shape[2])).reshape(expected.shape) - expected).max((0, 2))
             single[inside] = error <= tolerance[inside]
             points.append(x[0, single[inside]])
