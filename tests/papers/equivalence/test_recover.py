@@ -253,19 +253,19 @@ def test_parameters_without_effect_are_reported_of_deep_networks():
 
 def test_few_evaluations_are_incomplete():
     network = random_network((20, 10, 10, 1), 1)
-    found = us.recover(only_values(network), sizes=network.sizes, most_evaluations=4_000)
+    found = us.recover(only_values(network), sizes=network.sizes, most_evaluations=5_000)
     assert not found.complete
-    assert found.evaluations <= 4_000
+    assert found.evaluations <= 5_000
     stopped, first, second, *others = found.unrecoverable
     made, needed, reserved = (
         int(number.replace(",", ""))
         for number in re.fullmatch(
-            r"the search stopped at its limit, after (\S+) of 4,000 evaluations \(most_evaluations\): its next step "
+            r"the search stopped at its limit, after (\S+) of 5,000 evaluations \(most_evaluations\): its next step "
             r"needs (\S+) at once, and (\S+) are reserved for the output layer and the residual",
             stopped,
         ).groups()
     )
-    assert made + needed + reserved > 4_000 >= made + reserved
+    assert made + needed + reserved > 5_000 >= made + reserved
     units = len(found.units)
     assert first == f"layer 1: {units} of 10 units found; the search stopped at its limit before the others were found"
     assert second == "layer 2: none of 10 units found; the search stopped at its limit in layer 1"
@@ -448,8 +448,9 @@ def test_a_killed_recovery_goes_on(tmp_path, steps):
     whole = us.recover(only_values(network), sizes=network.sizes)
     resumed = us.recover(only_values(network), sizes=network.sizes, checkpoint=path)
     assert resumed.complete
+    # Products of matrices are rounded differently at other places in memory: two processes differ as much.
     for a, b in zip(whole.network.weights, resumed.network.weights, strict=True):
-        assert np.array_equal(a, b)
+        assert np.allclose(a, b, rtol=0, atol=1e-12)
     # An interruption costs 64 inputs to try the function out, 112 to scale it, and up to 5 for each of 16 fold points.
     assert 64 + 112 + 64 <= resumed.evaluations - whole.evaluations <= 64 + 112 + 80
     for wrong, message in (({"seed": 2}, r"other arguments \(seed\)"), ({"sizes": (8, 6, 1)}, r"\(sizes\)")):

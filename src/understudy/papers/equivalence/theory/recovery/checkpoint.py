@@ -1,4 +1,4 @@
-"""Save a search between steps, and continue it after an interruption with the same result."""
+"""Save a search between steps, and continue it after an interruption with the same result up to rounding."""
 
 from __future__ import annotations
 
