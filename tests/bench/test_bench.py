@@ -17,6 +17,7 @@ from understudy.bench.goals import Goal
 from understudy.bench.picture import cost_by_population, cost_curve
 from understudy.bench.plain import PlainLoop
 from understudy.bench.setting import Sizes, step_flops
+from understudy.bench.variants import DeepRate, Variants
 from understudy.nets.multi_exit.grid import Grid
 from understudy.training import SGD, Group, SquaredError, Training
 from understudy.training.engines import ENGINES
@@ -41,6 +42,10 @@ SMALL = Sizes(
     populations=(2, 9),
     population_seeds=2,
     population_repetitions=2,
+    variant_widths=(3, 6),
+    deep=((1, 1), (1, 1, 1)),
+    deep_batch=4,
+    deep_networks=2,
     exact=(7, 2, 3),
     small=(6, 3, 2, 3),
 )
@@ -190,6 +195,31 @@ def test_ratios_compare_what_was_timed_together():
     assert result["spread"]["exact_step"] == pytest.approx((1.5, 3))
     assert result["small_problems"] == pytest.approx(15)
     assert result["spread"]["small_problems"] == pytest.approx((15, 30))
+
+
+def test_other_optimisers_and_depths_are_compared_with_what_was_timed_beside_them():
+    plain, momentum = Repetitions((2e5, 4e5, 2e5)), Repetitions((1e5, 3e5, 2e5))
+    deep = DeepRate(Repetitions((1e11, 2e11, 1e11)), Repetitions((50.0, 100.0, 80.0)), 10**9, "compiled")
+    made = replace(made_bench(), variants={20: Variants(plain, {"momentum": momentum})}, deep={"100-50-50": deep})
+    wanted = {
+        ("steps with momentum at n = 20, against plain SGD", "must"): (0.75, 0.7, 0.9),
+        ("steps of 100-50-50, share of the peak", "must"): (0.5, 0.5, 0.75),
+    }
+    found = {
+        (g.what, g.reached): (g.measured.median, g.must, g.aim) for g in made.goals() if (g.what, g.reached) in wanted
+    }
+    assert found == wanted
+    result = json.loads(json.dumps(made.as_dict(), allow_nan=False))
+    assert result["against_plain_sgd_20"] == {"momentum": 0.75} and result["deep_share_of_peak"] == {"100-50-50": 0.5}
+    assert result["spread"]["against_plain_sgd_20"]["momentum"] == [0.5, 1.0]
+
+
+def test_variants_are_timed_for_every_width_and_depth(small):
+    result = small[0].as_dict()
+    kinds = {"weight decay", "momentum", "Nesterov", "Adam", "cross-entropy"}
+    assert set(result["against_plain_sgd_3"]) == set(result["against_plain_sgd_6"]) == kinds
+    assert set(result["deep_share_of_peak"]) == {"6-10-10-4", "6-10-10-10-4"}
+    assert {each.engine for each in small[0].deep.values()} == {"compiled"}
 
 
 def test_networks_with_several_exits_are_shown_where_they_were_measured():

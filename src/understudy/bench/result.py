@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from understudy._cores import cores
@@ -14,6 +14,7 @@ from understudy.bench.populations import Cost, costs
 from understudy.bench.rates import Probing, Rates, probing, rates
 from understudy.bench.setting import Report, Sizes
 from understudy.bench.sweep import Swept
+from understudy.bench.variants import DeepRate, Variants, deep_rates, variants
 from understudy.store.environment import environment
 
 _SHARES: dict[int, tuple[float, float]] = {20: (0.3, 0.5), 200: (0.6, 0.8)}
@@ -33,6 +34,10 @@ class Bench:
     environment: dict[str, Any]
     others: float
     """Share of the cores that other programs used during the measurement."""
+    variants: dict[int, Variants] = field(default_factory=dict)
+    """Other optimisers and objectives by width, on a CPU only."""
+    deep: dict[str, DeepRate] = field(default_factory=dict)
+    """Networks of several layers by their sizes, on a CPU only."""
     exits: ExitTraining | None = None
     """Networks with several exits, on a GPU only."""
     swept: Swept | None = None
@@ -94,9 +99,23 @@ class Bench:
             Goal(dearest, "times", Repetitions((self.flatness,)), 1.3, most=True),
             Goal(large, "times", self.exact.ratio, *on_cpu(2.0), most=True),
             Goal(f"{many}, batched against one by one", "times", self.small.gain, *on_cpu(10.0, 20.0)),
+            *self._variant_goals(),
             *self._exit_goals(),
             Goal(whole, "seconds", swept, *(() if cpu else (60.0, 15.0)), most=True),
         ]
+
+    def _variant_goals(self) -> list[Goal]:
+        """Goals of other optimisers, objectives and depths, where they were measured: on a CPU."""
+        against = [
+            Goal(f"steps with {name} at n = {n}, against plain SGD", "share", ratio, 0.7, 0.9)
+            for n, each in self.variants.items()
+            for name, ratio in each.ratios.items()
+        ]
+        shares = [
+            Goal(f"steps of {name}, share of the peak", "share", each.share_of_peak, 0.5, 0.75)
+            for name, each in self.deep.items()
+        ]
+        return against + shares
 
     def _exit_goals(self) -> list[Goal]:
         """Goals of networks with several exits, where they were measured: on a GPU, which their engine needs."""
@@ -127,7 +146,9 @@ class Bench:
             "plain_share_of_peak": {n: rate.plain_share_of_peak for n, rate in by_n.items()},
             "probe_share_by_n": {n: rate.probing.share for n, rate in by_n.items()},
             "cost_by_population": {str(networks): cost for networks, cost in self.cost.items()},
+            "deep_share_of_peak": {name: each.share_of_peak for name, each in self.deep.items()},
         }
+        tables |= {f"against_plain_sgd_{n}": each.ratios for n, each in self.variants.items()}
         single = {"probe_share": self.probing.share, "exact_step": self.exact.ratio, "small_problems": self.small.gain}
         if self.exits is not None:
             single |= {"exit_milliseconds": self.exits.milliseconds, "exit_against_plain": self.exits.gain}
@@ -154,6 +175,8 @@ class Bench:
             "raw": {
                 "rates": {n: asdict(rate) for n, rate in by_n.items()},
                 "probing": asdict(self.probing),
+                "variants": {str(n): asdict(each) for n, each in self.variants.items()},
+                "deep": {name: asdict(each) for name, each in self.deep.items()},
                 "populations": [asdict(cost) for cost in self.costs],
                 "exact_step": asdict(self.exact),
                 "small_problems": asdict(self.small),
@@ -178,5 +201,6 @@ def measure(device: str, report: Report, sizes: Sizes | None = None) -> Bench:
     steps, probes = rates(sizes, device, report), probing(sizes, device, report)
     populations = costs(sizes, device, report)
     exact, small = exact_step(sizes, device, report), small_problems(sizes, device, report)
+    others, deep = variants(sizes, report), deep_rates(sizes, report)
     exits = exit_training(sizes, device, report)
-    return Bench(device, sizes, steps, probes, populations, exact, small, made, load.share(), exits)
+    return Bench(device, sizes, steps, probes, populations, exact, small, made, load.share(), others, deep, exits)

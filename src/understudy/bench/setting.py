@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from itertools import pairwise
 
 import understudy as us
 from understudy._cores import cores
 from understudy.nets.multi_exit.grid import Grid
-from understudy.training import SGD, Group, Training
+from understudy.training import SGD, Group, Objective, Optimiser, SquaredError, Training
 
 Report = Callable[[str], None]
 """Called with a line of text after every repetition."""
@@ -47,6 +47,12 @@ class Sizes:
     population_repetitions: int = 3
     population_seconds: float = 1.5
     """Approximate seconds per epoch of a population; a large one takes fewer steps, but at least 300."""
+    variant_widths: tuple[int, ...] = (20, 200)
+    """Widths n at which other optimisers and objectives are compared with plain SGD, on a CPU."""
+    deep: tuple[tuple[int, ...], ...] = ((5, 5), (10, 10), (5, 7, 10), (125, 125), (50, 75, 100, 125))
+    """Hidden nodes of the teachers of deep networks, which have ten times as many, on a CPU."""
+    deep_batch: int = 64
+    deep_networks: int = 4
     exact: tuple[int, int, int] = (1_000, 20, 50)
     """Students, teacher neurons and inputs of the large problem on the exact loss."""
     small: tuple[int, int, int, int] = (1_000, 10, 3, 5)
@@ -66,8 +72,9 @@ class Sizes:
         """
         if device == "cuda":
             exit_networks = 6 if find_spec("triton") else 0
-            return cls(seeds=32, mix_seeds=32, probes=20, product=8_192, exit_networks=exit_networks)
-        return cls(seeds=max(8, 2 * cores()), mix_seeds=max(4, cores()))
+            sized = cls(seeds=32, mix_seeds=32, probes=20, product=8_192, exit_networks=exit_networks)
+            return replace(sized, variant_widths=(), deep=())
+        return cls(seeds=max(8, 2 * cores()), mix_seeds=max(4, cores()), deep_networks=2 * cores())
 
     @property
     def widths(self) -> dict[int, int]:
@@ -77,7 +84,7 @@ class Sizes:
     @property
     def reports(self) -> int:
         """Number of times that progress is reported."""
-        repeated = len(self.multiples) + 3 + bool(self.exit_networks)
+        repeated = len(self.multiples) + 3 + bool(self.exit_networks) + len(self.variant_widths) + len(self.deep)
         return self.repetitions * repeated + self.population_repetitions * len(self.populations)
 
     def teacher(self, seeds: int) -> us.Population:
@@ -93,7 +100,16 @@ class Sizes:
             polarity=[p for _, p in cells],
         )
 
-    def training(self, teacher: us.Population, multiples: Sequence[int], device: str, steps: int = 0) -> Training:
+    def training(
+        self,
+        teacher: us.Population,
+        multiples: Sequence[int],
+        device: str,
+        steps: int = 0,
+        *,
+        optimiser: Optimiser | None = None,
+        objective: Objective | None = None,
+    ) -> Training:
         """Training as in the study: one group per width, one network per teacher.
 
         Args:
@@ -101,10 +117,13 @@ class Sizes:
             multiples: Over-realization of each group.
             device: Where to train.
             steps: Steps per epoch. Default: those of these sizes.
+            optimiser: Optimiser. Default: plain SGD.
+            objective: Loss. Default: the squared error.
         """
+        optimiser, objective = optimiser or SGD(lr=self.lr, batch=self.batch), objective or SquaredError()
         data = us.data.Gaussian(self.dim, train=self.train, evaluation=self.evaluation)
-        groups = [Group(us.students.gaussian(teacher, multiple=k), teacher, data) for k in multiples]
-        return Training(groups, SGD(lr=self.lr, batch=self.batch), steps=steps or self.steps, device=device)
+        groups = [Group(us.students.gaussian(teacher, multiple=k), teacher, data, objective) for k in multiples]
+        return Training(groups, optimiser, steps=steps or self.steps, device=device)
 
 
 def step_flops(sizes: Sequence[int], batch: int) -> int:

@@ -28,7 +28,7 @@ _ALONE = 0.05
 class Bench:
     """Measure how fast this machine trains, compared with one large matrix product and with a plain PyTorch loop.
 
-    Takes a minute or two.
+    Takes a few minutes.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"

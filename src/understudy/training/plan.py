@@ -24,6 +24,8 @@ from understudy.training.probes.reading import PASS
 
 _CACHE = 1 << 21
 """Bytes of parameters that one core trains at once by batched products: about the size of its cache."""
+_PIECE = 1 << 26
+"""Most bytes of parameters in a piece of the engine that trains one network after the other."""
 _GPU_SHARE = 0.8
 """Fraction of the free memory of a GPU that a plan may use."""
 _PROBE_BYTES = 8 << 30
@@ -137,7 +139,8 @@ def piece_size(group: GroupState, optimiser: Optimiser, device: torch.device) ->
     if group.engine == "autograd":
         return 1
     if group.engine == "compiled":
-        pieces = max(2, -(-count // (64 * cores()))) * cores()  # the same number for every core, at most 64 networks
+        most = max(1, min(64, _PIECE // each))
+        pieces = max(2, -(-count // (most * cores()))) * cores()  # the same number for every core
         return -(-count // pieces)
     return min(-(-count // cores()), max(2, _CACHE // each))
 
@@ -200,6 +203,8 @@ def _working_bytes(
             each += batch * (held * (shape.inputs + 2 * shape.sizes[-1]) + kept * shape.activations) * size
             # Gradients and intermediate results of the optimiser.
             each += 0 if optimiser.plain and group.engine == "batched" else 5 * group.packing.numbers * size
+        if group.engine == "compiled":
+            each += 2 * _state_bytes(group, optimiser) // len(group)  # a copy of the piece, and its padded matrices
         # On a GPU all pieces are launched at once.
         together = min(count, piece_size(group, optimiser, device)) if device.type == "cpu" else count
         trained.append(each * together)

@@ -1,4 +1,4 @@
-"""CPU kernels for two-layer networks, compiled by numba: SGD steps (engine `compiled`) and probes (`fused_cpu`).
+"""Matrix products on the CPU, compiled by numba, and the probe of two-layer networks (`fused_cpu`) built of them.
 
 All matrix products use one kernel, `_tile`, whose sums stay in registers. Samples are the columns of activations, and
 inputs and outputs the columns of weights, so that hidden nodes, of which there may be few, are never padded. No sum
@@ -39,20 +39,30 @@ def _shuffle(builder: Any, one: Any, other: Any, picks: list[int]) -> Any:
     return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(_INDEX, len(picks)), picks))
 
 
+def _broadcast(builder: Any, one: Any, lanes: int) -> Any:
+    undefined = ir.Constant(ir.VectorType(one.type, lanes), ir.Undefined)
+    return _shuffle(builder, builder.insert_element(undefined, one, _INDEX(0)), undefined, [0] * lanes)
+
+
 @intrinsic(prefer_literal=True)
-def _tile(_: Any, zero: Any, width: Any, rows: Any, c: Any, a: Any, b: Any, depth: Any, add: Any) -> Any:
-    """Compute C = A·B or C += A·B for 1 to ROWS rows and `width` bytes of columns; B and C have contiguous rows."""
+def _tile(_: Any, zero: Any, width: Any, rows: Any, c: Any, a: Any, b: Any, depth: Any, add: Any, decay: Any) -> Any:
+    """Compute C = A·B or C += A·B − decay·C for 1 to ROWS rows and `width` bytes of columns.
+
+    B and C have contiguous rows.
+    """
     lanes, size = width.literal_value * 8 // zero.bitwidth, zero.bitwidth // 8
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        rows, c, a, b, depth, add = values[2:]
+        rows, c, a, b, depth, add, decay = values[2:]
         (c, c_row, _), (a, a_row, a_column), (b, b_row, _) = (cgutils.unpack_tuple(builder, m, 3) for m in (c, a, b))
         number = context.get_value_type(zero)
         vector = ir.VectorType(number, lanes)
-        undefined, nothing = ir.Constant(vector, ir.Undefined), ir.Constant(vector, None)
+        nothing = ir.Constant(vector, None)
         kind = ir.FunctionType(vector, [vector] * 3)
         fma = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{lanes}f{zero.bitwidth}")
         adding = builder.icmp_signed("!=", add, _INT(0))
+        decaying = builder.fcmp_unordered("!=", decay, ir.Constant(number, 0.0))
+        factor = _broadcast(builder, decay, lanes)
 
         def instance(count: int) -> None:
             into = [_pointer(builder, vector, c, (_INT(r), c_row)) for r in range(count)]
@@ -63,9 +73,7 @@ def _tile(_: Any, zero: Any, width: Any, rows: Any, c: Any, a: Any, b: Any, dept
             right, ends = builder.load(_pointer(builder, vector, b, (t, b_row)), align=size), []
             for r in range(count):
                 left = builder.load(_pointer(builder, number, a, (_INT(r), a_row), (t, a_column)), align=size)
-                left = builder.insert_element(undefined, left, _INDEX(0))
-                left = _shuffle(builder, left, undefined, [0] * lanes)
-                ends.append(builder.call(fma, [left, right, sums[r]]))
+                ends.append(builder.call(fma, [_broadcast(builder, left, lanes), right, sums[r]]))
             after = builder.add(t, _INT(1))
             for phi, first, last in zip((t, *sums), (_INT(0), *[nothing] * count), (after, *ends), strict=True):
                 phi.add_incoming(first, above)
@@ -75,7 +83,8 @@ def _tile(_: Any, zero: Any, width: Any, rows: Any, c: Any, a: Any, b: Any, dept
             for end, place in zip(ends, into, strict=True):
                 # Added at the end: small terms added one by one to a large number would be rounded away.
                 before = builder.select(adding, builder.load(place, align=size), nothing)
-                builder.store(builder.fadd(before, end), place, align=size)
+                change = builder.select(decaying, builder.fsub(end, builder.fmul(factor, before)), end)
+                builder.store(builder.fadd(before, change), place, align=size)
 
         done = builder.append_basic_block("done")
         switch = builder.switch(rows, done)
@@ -87,7 +96,8 @@ def _tile(_: Any, zero: Any, width: Any, rows: Any, c: Any, a: Any, b: Any, dept
         builder.position_at_end(done)
         return context.get_dummy_value()
 
-    return types.void(zero, width, types.int64, _MATRIX, _MATRIX, _MATRIX, types.int64, types.int64), generate
+    kinds = (zero, width, types.int64, _MATRIX, _MATRIX, _MATRIX, types.int64, types.int64, zero)
+    return types.void(*kinds), generate
 
 
 @intrinsic
@@ -112,7 +122,7 @@ def _transpose_tile(_: Any, zero: Any, to: Any, source: Any) -> Any:
 
 
 @intrinsic
-def _prefetch(_: Any, address: Any) -> Any:
+def prefetch(_: Any, address: Any) -> Any:
     """Prefetch a line of memory into the level-2 cache; level 1 is full of weights."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -127,43 +137,53 @@ def _prefetch(_: Any, address: Any) -> Any:
 
 @njit(inline="always")
 @no_type_check
-def _matrix(array):
+def matrix(array):
+    """Describe an array as a matrix."""
     return np.int64(array.ctypes.data), array.strides[0], array.strides[1]
 
 
 @njit
 @no_type_check
-def _submatrix(m, row, column):
+def submatrix(m, row, column):
+    """Describe the part of a matrix that begins at a row and a column."""
     return m[0] + row * m[1] + column * m[2], m[1], m[2]
 
 
 @njit
 @no_type_check
-def _tiles(zero, c, a, b, rows, depth, columns, add):
+def multiply(zero, c, a, b, rows, depth, columns, add, decay):
+    """Compute C = A·B or C += A·B − decay·C for matrices with a multiple of PAD columns."""
     lanes = 64 // c[2]
     for column in range(0, columns, lanes):
         for row in range(0, rows, ROWS):
-            into, left, right = _submatrix(c, row, column), _submatrix(a, row, 0), _submatrix(b, 0, column)
+            into, left, right = submatrix(c, row, column), submatrix(a, row, 0), submatrix(b, 0, column)
             if column + lanes <= columns:
-                _tile(zero, 64, min(rows - row, ROWS), into, left, right, depth, add)
+                _tile(zero, 64, min(rows - row, ROWS), into, left, right, depth, add, decay)
             else:
-                _tile(zero, 32, min(rows - row, ROWS), into, left, right, depth, add)
+                _tile(zero, 32, min(rows - row, ROWS), into, left, right, depth, add, decay)
 
 
 @njit(inline="always")
 @no_type_check
 def product(c, a, b, rows, depth, add):
     """Compute C = A·B or C += A·B for `rows` rows of C, `depth` rows of B and all columns, a multiple of PAD."""
-    _tiles(c[0, 0], _matrix(c), _matrix(a), _matrix(b), rows, depth, c.shape[1], np.int64(add))
+    multiply(c[0, 0], matrix(c), matrix(a), matrix(b), rows, depth, c.shape[1], np.int64(add), 0.0)
 
 
 @njit
 @no_type_check
-def transpose(to, source):
+def transpose_matrix(zero, to, source, rows, columns):
     """Transpose a matrix whose rows and columns are multiples of PAD."""
-    for row in range(0, source.shape[0], PAD):
-        for column in range(0, source.shape[1], PAD):
-            _transpose_tile(to[0, 0], _submatrix(_matrix(to), column, row), _submatrix(_matrix(source), row, column))
+    for row in range(0, rows, PAD):
+        for column in range(0, columns, PAD):
+            _transpose_tile(zero, submatrix(to, column, row), submatrix(source, row, column))
+
+
+@njit(inline="always")
+@no_type_check
+def transpose(to, source):
+    """Transpose an array whose rows and columns are multiples of PAD."""
+    transpose_matrix(to[0, 0], matrix(to), matrix(source), source.shape[0], source.shape[1])
 
 
 @njit
@@ -181,65 +201,6 @@ def draw(rows, seed, step, samples):
         for i, bits in enumerate((c0, c1, c2, c3)):
             if lane + i < len(rows):
                 rows[lane + i] = np.int64((bits * np.uint64(samples)) >> half)
-
-
-@njit
-@no_type_check
-def _copy_rows(table, rows, into, coming):
-    """Copy rows of a table, and prefetch those of the next step."""
-    for i in range(len(rows)):
-        row = table[rows[i]]
-        for column in range(len(row)):
-            into[i, column] = row[column]
-        for byte in range(0, table.strides[0], 64):
-            _prefetch(table.ctypes.data + coming[i] * table.strides[0] + byte)
-
-
-@njit
-@no_type_check
-def _gate(z, source, to, slope):
-    """Copy `source` where z ≥ 0, and slope × source elsewhere: activations (source = z) or gradients."""
-    for k in range(z.shape[0]):
-        for i in range(z.shape[1]):
-            to[k, i] = source[k, i] if z[k, i] >= 0 else slope * source[k, i]
-
-
-@njit(fastmath={"reassoc"})
-@no_type_check
-def _residual(o, y, delta, scale):
-    """Compute scaled residuals and return the sum of squares of the unscaled ones. Padding is zero and stays zero."""
-    total = scale - scale
-    for i in range(len(o)):
-        difference = o[i] - y[i]
-        total += difference * difference
-        delta[i] = scale * difference
-    return total
-
-
-@no_type_check
-def _steps(ws, vs, work, bias, slope, scale, seeds, inputs, targets, set_of, teacher_of, first, losses):
-    """Run all steps of every network. w[node, input] has the biases as last column, v[node, output] as last row."""
-    x, x_t, z, h, dh, dz, y, o, delta, delta_t, rows, coming = work
-    nodes, batch, samples, dim, outputs = len(z), len(rows), inputs.shape[1], inputs.shape[2], targets.shape[2]
-    h_t = h.T
-    for e in range(len(ws)):
-        w, v, ours, theirs = ws[e], vs[e], inputs[set_of[e]], targets[teacher_of[e]]
-        draw(coming, seeds[e], first, samples)
-        for step in range(losses.shape[1]):
-            rows, coming = coming, rows
-            draw(coming, seeds[e], first + step + 1, samples)
-            _copy_rows(ours, rows, x, coming)
-            _copy_rows(theirs, rows, y, coming)
-            transpose(x_t, x)
-            product(z, w, x_t, nodes, dim + bias, False)
-            _gate(z, z, h, slope)
-            product(o, h_t, v, batch, nodes + bias, False)
-            losses[e, step] = _residual(o.ravel(), y.ravel(), delta.ravel(), scale[e]) / (batch * outputs)
-            transpose(delta_t, delta)
-            product(dh, v, delta_t, nodes, outputs, False)
-            _gate(z, dh, dz, slope)
-            product(v, h, delta, nodes + bias, batch, True)
-            product(w, dz, x, nodes, batch, True)
 
 
 @njit
@@ -317,6 +278,6 @@ def _probe(ws, bs, vs, cs, slope, inputs, hidden, targets, set_of, teacher_of, w
 
 
 try:
-    run_steps, probe = njit(nogil=True, cache=True)(_steps), njit(nogil=True, cache=True)(_probe)
+    probe = njit(nogil=True, cache=True)(_probe)
 except RuntimeError:  # no writable folder for numba's cache
-    run_steps, probe = njit(nogil=True)(_steps), njit(nogil=True)(_probe)
+    probe = njit(nogil=True)(_probe)
