@@ -282,8 +282,12 @@ def test_the_risk_must_decay_faster_than_the_corollary_beyond_the_errors():
     assert fast.holds and fast.n == 40
     # Ratios 0.2 ± 0.01 and 0.16 ± 0.02 of 40 sets each.
     assert fast.values[0] == pytest.approx(0.04 / (np.hypot(0.01, 0.02) / np.sqrt(39)))
-    assert not decay((1, 0.2, 0.01, 1.0), (2, 0.1, 0.01, 0.5), (4, 0.02, 0.01, 0.25)).holds
-    assert not decay((1, 0.2, 0.05, 1.0), (2, 0.095, 0.05, 0.5), (4, 0.02, 0.01, 0.25)).holds
+    assert decay((1, 0.2, 0.01, 1.0), (2, 0.2, 0.01, 0.5), (4, 0.02, 0.01, 0.25)).holds is False
+    for unsure in ((2, 0.1, 0.01, 0.5), (2, 0.095, 0.05, 0.5), (2, 0.101, 0.01, 0.5)):
+        verdict = decay((1, 0.2, 0.01, 1.0), unsure, (4, 0.02, 0.01, 0.25))
+        assert (
+            verdict.holds is None and "more sets, until every step is beyond 2 standard errors" in verdict.would_decide
+        )
     few = decay((1, 0.2, 0.01, 1.0), (2, 0.0, 0.0, 0.5), (4, 0.0, 0.0, 0.25))
     assert few.holds is None and "30 sets or more" in few.would_decide
 

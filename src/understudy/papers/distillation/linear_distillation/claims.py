@@ -228,7 +228,10 @@ def risk_decays(study: LinearDistillation, run: Run, task: str, corollary: str) 
     shown = np.append(np.flatnonzero(known), np.flatnonzero(known)[-1] + 1) if known.any() else np.arange(0)
     words = ", ".join(f"{means[i]:.2g} at n = {sizes[i]}" for i in shown)
     verdict = every(falls, above=ERRORS, say=f"{words}; falls by {{range:.2g}} standard errors", n=risk.shape[1])
-    return verdict.provided(known.sum() > 1, f"{FEWEST} sets or more with a risk above 0 at several n")
+    verdict = verdict.provided(known.sum() > 1, f"{FEWEST} sets or more with a risk above 0 at several n")
+    least = float(falls.min()) if len(falls) else 0.0
+    # A fall within the errors cannot be told from none.
+    return verdict.provided(abs(least) > ERRORS, f"more sets, until every step is beyond {ERRORS:g} standard errors")
 
 
 def _under(means: np.ndarray, bound: np.ndarray) -> Verdict:
