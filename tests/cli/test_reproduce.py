@@ -114,11 +114,13 @@ def test_a_part_that_several_runs_decide_has_one_verdict(tmp_path):
         assert verdicts(str(tmp_path / "record.json")) == {("K3", "", "it falls"): False}
 
 
-def test_the_plan_makes_nothing(tiny, tmp_path):
+def test_the_plan_makes_nothing(tiny, tmp_path, monkeypatch):
     planned = json.loads(reproduce(tmp_path, "--plan", "--json").stdout)
     assert [run["run"] for run in planned["runs"]] == ["data-geometry", "monotonicity"]
     assert not any(run["finished"] for run in planned["runs"])
+    monkeypatch.setattr(jobs, "_known_sizes", lambda: {"data-geometry": {"cpu": {"seconds": 90.0, "bytes": None}}})
     shown = reproduce(tmp_path, "--plan").stdout
+    assert "about 1 min 30 s" in shown and "1 of unknown duration" in shown
     assert "data-geometry" in shown and "left out: optimisation-bias" in shown
     assert list(tmp_path.iterdir()) == []
 

@@ -19,7 +19,7 @@ from understudy.lab.study import Study
 from understudy.store.folder import RunFolder
 
 _MEASURED = Path(__file__).parent / "measured.json"
-"""Seconds and bytes of runs that were made before, by label."""
+"""Seconds and bytes of runs that were made before, by label and device."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +92,7 @@ def plan_jobs(papers: Sequence[str], out: Path, *, quick: bool, device: str) -> 
         folder = RunFolder.of(out, study.config()).path
         if folder not in jobs:
             after = tuple(add(other, f"{other.name} for {label}", paper) for other in study.depends_on())
-            jobs[folder] = Job(study, label, paper, folder, after, *_measured(label))
+            jobs[folder] = Job(study, label, paper, folder, after, *_measured(label, study.device))
         return jobs[folder]
 
     for paper in papers or known:
@@ -144,9 +144,9 @@ def _on_gpu(study: Study) -> bool:
     return study.gains_from_gpu or any(map(_on_gpu, study.depends_on()))
 
 
-def _measured(label: str) -> tuple[float | None, int | None]:
-    """Seconds and bytes of a run that was made before; None where they are not known."""
-    found = _known_sizes().get(label)
+def _measured(label: str, device: str) -> tuple[float | None, int | None]:
+    """Seconds and bytes of a run that was made before on such a device; None where they are not known."""
+    found = _known_sizes().get(label, {}).get(device)
     return (found["seconds"], found["bytes"]) if found else (None, None)
 
 
