@@ -125,7 +125,7 @@ def split_normal(run: Run) -> None:
 
 
 def ten_labels(run: Run) -> None:
-    """The same on labels; near their entropy, a resampling encoder is nearer to the posterior than a Gaussian one."""
+    """Codes of labels collapse or have the information asked for; a resampling encoder is nearer to the posterior."""
     nats = exact_information(run)
     assert nats["M = 0, C = 1"] < 0.1 and nats["β = 1"] < 0.3, nats
     assert abs(nats["M = 1, C = 1"] - 1) < 0.15 and nats["M = 2.303, C = 1"] > 1.25, nats
