@@ -1,6 +1,7 @@
 """Two profiles: the everyday one draws the same few cases each time; UNDERSTUDY_PROFILE=deep draws many, and checks
 types and shapes of every call (jaxtyping, beartype)."""
 
+import gc
 import json
 import os
 from pathlib import Path
@@ -44,6 +45,17 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if DEEP and item.get_closest_marker("wrong_shapes"):
             item.add_marker(reason)
+
+
+def pytest_collection():
+    gc.disable()
+
+
+def pytest_collection_finish():
+    """Leave ten thousand collected tests out of garbage collection, which would visit them all, a second each time."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from support.commands import COMMAND, ENVIRONMENT, TINY, contents, may_mount, understudy
 
 RUN = ("run", "two-layer", *TINY)
-LONG = ("run", "two-layer", *TINY, "--epochs", "400", "--json")
+LONG = ("run", "two-layer", *TINY, "--epochs", "150", "--json")
 
 
 class KilledRuns:
@@ -166,7 +166,7 @@ def sigint_enabled():
 
 @pytest.mark.usefixtures("sigint_enabled")
 def test_a_second_process_is_refused_and_sigkill_and_sigint_lose_at_most_one_epoch(tmp_path):
-    first = _start(tmp_path, "epoch    2/400")
+    first = _start(tmp_path, "epoch    2/150")
     first.send_signal(signal.SIGSTOP)
     refused = understudy(*LONG, cwd=tmp_path, status=2)
     folder = f"runs/two-layer/{_only_run(tmp_path).name}"
@@ -180,7 +180,7 @@ def test_a_second_process_is_refused_and_sigkill_and_sigint_lose_at_most_one_epo
     saved = _saved_epoch(tmp_path)
     assert saved >= _last_epoch_reported(printed) >= 2
 
-    second = _start(tmp_path, f"resumed after epoch {saved} of 400")
+    second = _start(tmp_path, f"resumed after epoch {saved} of 150")
     time.sleep(random.Random(2).random() / 10)
     second.send_signal(signal.SIGINT)
     status, printed = _wait(second)
@@ -191,8 +191,8 @@ def test_a_second_process_is_refused_and_sigkill_and_sigint_lose_at_most_one_epo
     assert saved >= _last_epoch_reported(printed)
 
     third = understudy(*LONG, cwd=tmp_path)
-    assert f"resumed after epoch {saved} of 400" in third.stderr
-    assert f"epoch {saved + 1:>4}/400" in third.stderr
+    assert f"resumed after epoch {saved} of 150" in third.stderr
+    assert f"epoch {saved + 1:>4}/150" in third.stderr
     assert not list(_only_run(tmp_path).glob(".*"))
 
 

@@ -21,7 +21,7 @@ from understudy._recorded import RANKS
 from understudy.lab.interrupt import CtrlC
 from understudy.lab.mean_ranks import add_mean_ranks
 from understudy.lab.study import Experiment, TrainingStudy, ranked
-from understudy.report.terminal.progress import Progress, Standing, Watcher
+from understudy.report.terminal.progress import GroupState, Progress, Watcher
 from understudy.store.environment import environment
 from understudy.store.folder import RunFolder
 from understudy.store.tables import write_table
@@ -170,14 +170,14 @@ def _progress(experiment: Experiment, records: Records, epoch: int, left: float)
         sums = np.bincount(network, rows["value"].to_numpy(), len(alive))
         into[layers > 0] = sums[layers > 0] / layers[layers > 0]  # mean over layers
 
-    def standing(label: str, which: slice) -> Standing:
+    def group_state(label: str, which: slice) -> GroupState:
         loss, recovered = (v[which][~np.isnan(v[which])] for v in values.values())
         middle, mean = (float(np.median(loss)), float(np.mean(recovered))) if len(loss) else (np.nan, np.nan)
-        return Standing(label, int(alive[which].sum()), len(alive[which]), middle, mean)
+        return GroupState(label, int(alive[which].sum()), len(alive[which]), middle, mean)
 
     groups = zip(group_labels(experiment), _group_slices(experiment), strict=True)
-    each = tuple(standing(label, group) for label, group in groups)
-    return Progress(epoch, experiment.epochs, left, standing("all", slice(None)), each)
+    each = tuple(group_state(label, group) for label, group in groups)
+    return Progress(epoch, experiment.epochs, left, group_state("all", slice(None)), each)
 
 
 def _group_slices(experiment: Experiment) -> list[slice]:

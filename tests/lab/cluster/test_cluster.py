@@ -100,6 +100,7 @@ class TestRuns:
             thread.join()
         same_files(alone, run.folder)
 
+    @pytest.mark.deep
     def test_a_study_in_the_users_file_runs_on_workers(self, address, tmp_path):
         words = ["--quick", "--seeds", "1", "--epochs", "2", "--steps", "20"]
         example = Path(__file__).parents[3] / "examples" / "06_your_own_study.py"
@@ -125,6 +126,7 @@ class TestRuns:
 
 
 class TestPieces:
+    @pytest.mark.deep
     def test_a_piece_that_ends_its_worker_is_given_up_and_the_rest_goes_on(self, address, tmp_path):
         found = {}
         pieces = {"lost": lambda: os._exit(1), "sound": lambda: {"networks": 1}}
@@ -143,6 +145,7 @@ class TestPieces:
         with engine.connect(address, gpu=False) as cluster, pytest.raises(UserError, match="must be smaller"):
             list(compute_pieces(cluster, {"one": refuse}, tmp_path))
 
+    @pytest.mark.deep
     def test_a_long_piece_returns_the_files_that_it_keeps(self, address, tmp_path):
         def work(place):
             place.say("working")
@@ -226,6 +229,7 @@ class TestErrors:
         monkeypatch.setattr(services, "find_bootstrap_address", lambda folder: "127.0.0.1:1")
         assert engine._started_here() == ""
 
+    @pytest.mark.deep
     def test_no_node_left_is_an_error(self, address, monkeypatch, tmp_path):
         with engine.connect(address, gpu=False) as cluster:
             monkeypatch.setattr(engine, "_PROBE", 1.0)

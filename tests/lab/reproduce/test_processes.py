@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from understudy.lab.reproduce import Job, LiveTable, run_jobs
-from understudy.lab.reproduce.processes import Standing
+from understudy.lab.reproduce.processes import JobState
 from understudy.store.folder import RunFolder
 
 WORK = """
@@ -31,7 +31,7 @@ FAIL = "import sys; sys.exit('understudy: the disk is full')"
 
 
 class Silent:
-    def show(self, standings):
+    def show(self, job_states):
         pass
 
 
@@ -55,17 +55,17 @@ def made(job):
     return json.loads((job.folder / "made.json").read_text())
 
 
-def states(standings):
-    return {each.job.label: each.state for each in standings}
+def states(job_states):
+    return {each.job.label: each.state for each in job_states}
 
 
 def test_jobs_wait_for_those_that_they_start_from(job):
     first = job("first")
     second = job("second", first)
-    standings = run_jobs([first, second], working(), Silent())
-    assert states(standings) == {"first": "done", "second": "done"}
+    job_states = run_jobs([first, second], working(), Silent())
+    assert states(job_states) == {"first": "done", "second": "done"}
     assert made(first)["end"] <= made(second)["start"]
-    assert all(each.seconds > 0.3 for each in standings)
+    assert all(each.seconds > 0.3 for each in job_states)
 
 
 def test_a_job_that_is_done_is_not_run_again(job):
@@ -127,11 +127,11 @@ def test_a_failure_stops_only_what_starts_from_it(job):
     lost = job("lost")
     later, last, other = job("later", lost), job("last", lost), job("other")
     words = working(0)
-    standings = run_jobs(
+    job_states = run_jobs(
         [lost, later, last, other], lambda each: ["-c", FAIL] if each is lost else words(each), Silent()
     )
-    assert states(standings) == {"lost": "failed", "later": "skipped", "last": "skipped", "other": "done"}
-    why = {each.job.label: each.line for each in standings}
+    assert states(job_states) == {"lost": "failed", "later": "skipped", "last": "skipped", "other": "done"}
+    why = {each.job.label: each.line for each in job_states}
     assert why["lost"] == "the disk is full" and why["later"] == "starts from lost, which failed"
 
 
@@ -147,19 +147,19 @@ def test_a_run_of_another_process_is_waited_for(job):
     seen = []
 
     class Finish:
-        def show(self, standings):
-            seen.append(standings[0].line)
+        def show(self, job_states):
+            seen.append(job_states[0].line)
             if len(seen) == 3:
                 (one.folder / "report.html").touch()
 
     with RunFolder(one.folder).alone():
-        (standing,) = run_jobs([one], working(0), Finish())
-    assert standing.state == "done" and "another process is working on it" in seen
+        (job_state,) = run_jobs([one], working(0), Finish())
+    assert job_state.state == "done" and "another process is working on it" in seen
     assert not (one.folder / "made.json").exists()
 
 
 def test_lines_say_what_each_job_does(job, capsys):
-    one, other = Standing(job("one")), Standing(job("other"), line="another process is working on it")
+    one, other = JobState(job("one")), JobState(job("other"), line="another process is working on it")
     with LiveTable() as shown:
         shown.show([one, other])
         shown.show([one, other])
@@ -193,7 +193,7 @@ time.sleep(60)
     jobs = [job("a"), job("b")]
 
     class Interrupt:
-        def show(self, standings):
+        def show(self, job_states):
             if all((each.folder / "ready").exists() for each in jobs):
                 raise KeyboardInterrupt
 

@@ -20,8 +20,8 @@ SMALL = {
     "regimes": Regimes(seeds=1, students=4, steps=12, probes=4),
     "warm-up": WarmUp(angles=5, least=1e-3),
     "local-rate": LocalRate(
-        seeds=2, r=(1, 2), d=(3,), multiple=(2,), separation=(0.5,), w_min=(1.0,), w_max=(1.0,), steps=12, batch=(4,),
-        batch_multiple=2, batch_seeds=2, batch_steps=6, attempts=1,
+        seeds=1, r=(2,), d=(3,), multiple=(2,), separation=(0.5,), w_min=(1.0,), w_max=(1.0,), steps=6, batch=(4,),
+        batch_multiple=2, batch_seeds=1, batch_steps=3, attempts=1,
     ),
     "flow": LocalRate(
         seeds=1, r=(2,), d=(3,), multiple=(2,), separation=(0.5,), w_min=(1.0,), w_max=(1.0,), steps=12, batch=(4,),

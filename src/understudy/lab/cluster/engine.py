@@ -26,7 +26,7 @@ from understudy.lab.discovery import USER_MODULE
 TRIES = 3
 """How often a task is started whose worker is lost."""
 _WAIT = 0.5
-"""Seconds between two looks at tasks, in which Ctrl-C is noticed."""
+"""Seconds between two checks of tasks, after which Ctrl-C is noticed."""
 _PATIENCE = 10.0
 """Seconds in which a cluster must answer."""
 _PROBE = 60.0

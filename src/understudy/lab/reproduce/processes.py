@@ -20,15 +20,15 @@ from understudy.store.folder import RunFolder
 
 PARENT = "UNDERSTUDY_PARENT"
 """Environment variable with the number of the process that a process is to end with."""
-_LOOK = 0.1
-"""Seconds between two looks at the processes."""
+_INTERVAL = 0.1
+"""Seconds between two checks of the processes."""
 _PATIENCE = 30.0
 """Seconds that interrupted processes have to end by themselves."""
 _CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 @dataclass
-class Standing:
+class JobState:
     """How far a job is: `waiting`, `running`, `done`, `failed`, or `skipped` because one before it failed."""
 
     job: Job
@@ -39,14 +39,14 @@ class Standing:
     """Time since its start, or that it took; 0 for a run that was there before."""
 
 
-class Watcher(Protocol):
+class JobWatcher(Protocol):
     """Receiver of the state of all jobs."""
 
-    def show(self, standings: Sequence[Standing]) -> None:
+    def show(self, job_states: Sequence[JobState]) -> None:
         """Show the state of all jobs; called several times a second.
 
         Args:
-            standings: One per job, in the order of the plan.
+            job_states: One per job, in the order of the plan.
         """
 
 
@@ -71,7 +71,7 @@ class _Running:
         return status
 
 
-def run_jobs(jobs: Sequence[Job], command: Callable[[Job], Sequence[str]], watcher: Watcher) -> list[Standing]:
+def run_jobs(jobs: Sequence[Job], command: Callable[[Job], Sequence[str]], watcher: JobWatcher) -> list[JobState]:
     """Run all jobs, the longest first; one that fails does not stop the others, only those that start from it.
 
     One job at a time uses the GPU, with a quarter of the cores, which it has before others so that the GPU is never
@@ -89,7 +89,7 @@ def run_jobs(jobs: Sequence[Job], command: Callable[[Job], Sequence[str]], watch
     Raises:
         KeyboardInterrupt: After Ctrl-C, when all processes have ended.
     """
-    standings = {job: Standing(job, "done" if job.finished else "waiting") for job in jobs}
+    job_states = {job: JobState(job, "done" if job.finished else "waiting") for job in jobs}
     order = sorted(jobs, key=lambda job: (not job.gpu, -_critical(job, jobs)))
     free, running = _own_cores(), dict[Job, _Running]()
     whole = len(free)
@@ -98,10 +98,10 @@ def run_jobs(jobs: Sequence[Job], command: Callable[[Job], Sequence[str]], watch
         while True:
             for job in [job for job, one in running.items() if one.process.poll() is not None]:
                 free |= running[job].cores
-                _end(standings[job], running.pop(job))
+                _end(job_states[job], running.pop(job))
             for job in order:
-                _skip(standings[job], standings)
-            ready = [job for job in order if _ready(job, standings)]
+                _skip(job_states[job], job_states)
+            ready = [job for job in order if _ready(job, job_states)]
             for i, job in enumerate(ready):
                 if not free or (job.gpu and any(other.gpu for other in running)):
                     continue
@@ -109,14 +109,14 @@ def run_jobs(jobs: Sequence[Job], command: Callable[[Job], Sequence[str]], watch
                 cores = frozenset(sorted(free)[:wanted])
                 free -= cores
                 running[job] = _start(command(job), cores, memory * len(cores) // whole)
-                standings[job].state = "running"
+                job_states[job].state = "running"
             for job, one in running.items():
-                standings[job].seconds = time.monotonic() - one.start
-                standings[job].line = one.line
-            watcher.show(list(standings.values()))
-            if not running and not any(each.state == "waiting" for each in standings.values()):
-                return list(standings.values())
-            time.sleep(_LOOK)
+                job_states[job].seconds = time.monotonic() - one.start
+                job_states[job].line = one.line
+            watcher.show(list(job_states.values()))
+            if not running and not any(each.state == "waiting" for each in job_states.values()):
+                return list(job_states.values())
+            time.sleep(_INTERVAL)
     finally:
         _stop(list(running.values()))
 
@@ -127,23 +127,23 @@ def _critical(job: Job, jobs: Sequence[Job]) -> float:
     return (60.0 if job.seconds is None else job.seconds) + max(later, default=0.0)
 
 
-def _ready(job: Job, standings: dict[Job, Standing]) -> bool:
+def _ready(job: Job, job_states: dict[Job, JobState]) -> bool:
     """Whether a job can start; one that another process works on is waited for."""
-    if standings[job].state != "waiting" or any(standings[other].state != "done" for other in job.after):
+    if job_states[job].state != "waiting" or any(job_states[other].state != "done" for other in job.after):
         return False
     if job.finished:
-        standings[job].state = "done"
+        job_states[job].state = "done"
     elif RunFolder(job.folder).busy:
-        standings[job].line = "another process is working on it"
+        job_states[job].line = "another process is working on it"
     else:
         return True
     return False
 
 
-def _skip(standing: Standing, standings: dict[Job, Standing]) -> None:
-    failed = [other for other in standing.job.after if standings[other].state in ("failed", "skipped")]
-    if standing.state == "waiting" and failed:
-        standing.state, standing.line = "skipped", f"starts from {failed[0].label}, which failed"
+def _skip(job_state: JobState, job_states: dict[Job, JobState]) -> None:
+    failed = [other for other in job_state.job.after if job_states[other].state in ("failed", "skipped")]
+    if job_state.state == "waiting" and failed:
+        job_state.state, job_state.line = "skipped", f"starts from {failed[0].label}, which failed"
 
 
 def _share(job: Job, ready: int, free: int, whole: int) -> int:
@@ -186,14 +186,14 @@ def _start(words: Sequence[str], cores: frozenset[int], memory: int) -> _Running
     return _Running(process, cores)
 
 
-def _end(standing: Standing, running: _Running) -> None:
-    """Take down how a process ended."""
-    standing.seconds, status = time.monotonic() - running.start, running.finish()
+def _end(job_state: JobState, running: _Running) -> None:
+    """Record how a process ended."""
+    job_state.seconds, status = time.monotonic() - running.start, running.finish()
     if status == 0:
-        standing.state, standing.line = "done", ""
+        job_state.state, job_state.line = "done", ""
         return
     said = running.line.removeprefix("understudy: ") or f"exit status {status}"
-    standing.state, standing.line = "failed", f"ended by {signal.Signals(-status).name}" if status < 0 else said
+    job_state.state, job_state.line = "failed", f"ended by {signal.Signals(-status).name}" if status < 0 else said
 
 
 def _stop(running: Sequence[_Running]) -> None:

@@ -13,7 +13,7 @@ from understudy.claims.catalogue import Paper, rows
 from understudy.claims.record import RECORD
 from understudy.claims.summary import Found, by_paper, outcomes, summary_words
 from understudy.lab.reproduce.jobs import Job, Missing
-from understudy.lab.reproduce.processes import Standing
+from understudy.lab.reproduce.processes import JobState
 from understudy.store import Claim, Run
 from understudy.store.claims import holding, together
 from understudy.store.environment import environment
@@ -46,7 +46,7 @@ class Reproduction:
 
     Attributes:
         page: The page about all runs.
-        standings: How each run ended.
+        job_states: How each run ended.
         missing: Studies whose files are missing.
         runs: The finished runs, by folder.
         papers: The claims of each paper, each with its measurements by these runs.
@@ -57,7 +57,7 @@ class Reproduction:
     """
 
     page: Path
-    standings: Sequence[Standing]
+    job_states: Sequence[JobState]
     missing: Sequence[Missing]
     runs: Mapping[Path, Run]
     papers: Mapping[Paper, Found]
@@ -67,13 +67,13 @@ class Reproduction:
     seconds: float
 
     def __repr__(self) -> str:
-        lost = f" {len(self.failed)} of {len(self.standings)} runs are not there." if self.failed else ""
+        lost = f" {len(self.failed)} of {len(self.job_states)} runs are not there." if self.failed else ""
         return f"{summary_words([each for claims in self.papers.values() for each in claims])}{lost} Page: {self.page}"
 
     @property
-    def failed(self) -> list[Standing]:
+    def failed(self) -> list[JobState]:
         """Runs that failed, or could not start because another failed."""
-        return [each for each in self.standings if each.state in ("failed", "skipped")]
+        return [each for each in self.job_states if each.state in ("failed", "skipped")]
 
     def seconds_of(self, paper: Paper) -> float:
         """Time that the runs of a paper took to train or compute, those made earlier included."""
@@ -81,7 +81,7 @@ class Reproduction:
 
     def runs_of(self, paper: Paper) -> dict[Job, Run]:
         """The finished runs of a paper."""
-        jobs = [each.job for each in self.standings if each.job.paper == paper.folder]
+        jobs = [each.job for each in self.job_states if each.job.paper == paper.folder]
         return {job: self.runs[job.folder] for job in jobs if job.folder in self.runs}
 
     def as_dict(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class Reproduction:
             holds, fails, undecided = map(len, outcomes(claims))
             papers[paper.folder] = {"holds": holds, "fails": fails, "undecided": undecided}
             papers[paper.folder] |= {"seconds": round(self.seconds_of(paper), 1)}
-        shown: dict[str, Any] = {"papers": papers, "runs": [self._run(each) for each in self.standings]}
+        shown: dict[str, Any] = {"papers": papers, "runs": [self._run(each) for each in self.job_states]}
         shown["missing"] = [each._asdict() for each in self.missing]
         if self.changes is not None:
             shown["changed"] = [each._asdict() for each in self.changes]
@@ -101,7 +101,7 @@ class Reproduction:
             "environment": dict(self.environment),
         }
 
-    def _run(self, each: Standing) -> dict[str, Any]:
+    def _run(self, each: JobState) -> dict[str, Any]:
         about: dict[str, Any] = {"paper": each.job.paper, "run": each.job.label, "state": each.state}
         run = self.runs.get(each.job.folder)
         if run is None:
@@ -118,7 +118,7 @@ class Reproduction:
 
 
 def reproduction(
-    standings: Sequence[Standing],
+    job_states: Sequence[JobState],
     missing: Sequence[Missing],
     papers: Sequence[str],
     earlier: Verdicts | None,
@@ -129,7 +129,7 @@ def reproduction(
     """Read the finished runs, and count what they decide.
 
     Args:
-        standings: How each run ended.
+        job_states: How each run ended.
         missing: Studies whose files are missing.
         papers: Names of the papers' folders; empty for all papers.
         earlier: Verdicts to compare with, as from `verdicts`; None to compare with none.
@@ -138,7 +138,7 @@ def reproduction(
         page: The page about all runs.
     """
     runs = {}
-    for each in standings:
+    for each in job_states:
         if each.state == "done":
             try:
                 runs[each.job.folder] = run = Run(each.job.folder)
@@ -150,7 +150,7 @@ def reproduction(
     found = [(row, [claim for claim in measured if claim.id == row.id]) for row in rows()]
     kept = {paper: each for paper, each in by_paper(found).items() if not papers or paper.folder in papers}
     changes = None if earlier is None else _changes(measured, earlier)
-    return Reproduction(page, standings, missing, runs, kept, changes, environment("cpu"), command, seconds)
+    return Reproduction(page, job_states, missing, runs, kept, changes, environment("cpu"), command, seconds)
 
 
 def verdicts(record: str) -> Verdicts:

@@ -16,7 +16,7 @@ from understudy._atomic import disk_errors
 from understudy._errors import UserError
 from understudy.lab.reproduce.jobs import Job, Missing, plan_jobs
 from understudy.lab.reproduce.live import LiveTable
-from understudy.lab.reproduce.processes import Watcher, run_jobs
+from understudy.lab.reproduce.processes import JobWatcher, run_jobs
 from understudy.lab.reproduce.results import Reproduction, Verdicts, reproduction, verdicts
 from understudy.lab.reproduce.write import write_reproduction
 
@@ -91,7 +91,7 @@ class Prepared:
         given += ["--cluster", cluster] if cluster else []
         self._command = " ".join(["understudy reproduce", *papers, *["--quick"] * quick, *given])
 
-    def run(self, watcher: Watcher) -> Reproduction:
+    def run(self, watcher: JobWatcher) -> Reproduction:
         """Make all runs that are not there yet, and write the page about all of them.
 
         Args:
@@ -102,9 +102,9 @@ class Prepared:
         """
         start = time.monotonic()
         with _alone(self._out):
-            standings = run_jobs(self.jobs, self._words, watcher)
+            job_states = run_jobs(self.jobs, self._words, watcher)
             seconds, page = time.monotonic() - start, self._out / "reproduce.html"
-            found = reproduction(standings, self.missing, self._papers, self._earlier, self._command, seconds, page)
+            found = reproduction(job_states, self.missing, self._papers, self._earlier, self._command, seconds, page)
             write_reproduction(found)
         return found
 

@@ -58,10 +58,10 @@ def _shown(found: Reproduction, paper: Paper, claims: Found, out: Path) -> Shown
     )
 
 
-def _pictures(runs: Iterable[Run], telling: set[str], out: Path) -> list[Picture]:
+def _pictures(runs: Iterable[Run], important: set[str], out: Path) -> list[Picture]:
     """The first figure of one run of each study, first of those that decide the most important claims."""
     first: dict[str, Run] = {}
-    for run in sorted(runs, key=lambda run: run.config["study"] not in telling):
+    for run in sorted(runs, key=lambda run: run.config["study"] not in important):
         first.setdefault(run.config["study"], run)
     found = []
     for name, run in list(first.items())[:_MOST_PICTURES]:

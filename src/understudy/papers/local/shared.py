@@ -102,12 +102,13 @@ class TrajectoryMeasures(NamedTuple):
     """Quantities of Zhou, Ge & Jin 2021 along a trajectory; all are NaN for a network that is not finite."""
 
     values: dict[str, np.ndarray]
-    """[probe, net]: scalars of each network by name: those of `LocalGeometry`, `lemma 8 left`, `lemma 8 right`, … of
+    """Scalars of each network by name, [probe, net]: those of `LocalGeometry`, `lemma 8 left`, `lemma 8 right`, … of
     `sides`, and over nodes `largest_angle`, `least_mass` (within δ_max of a teacher node, relative to its length) and
     `least_count`."""
     nodes: dict[str, np.ndarray]
-    """[probe, net, student] for `assignment`, `angles` and `squares`, [probe, net, student, in] for `direction`;
-    [probe, net, teacher] for `counts` and `mass`, [probe, net, teacher, in] for `averages` and `gaps`."""
+    """Quantities of nodes by name: [probe, net, student] for `assignment`, `angles` and `squares`,
+    [probe, net, student, in] for `direction`; [probe, net, teacher] for `counts` and `mass`,
+    [probe, net, teacher, in] for `averages` and `gaps`."""
 
 
 def measure(

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
-class Standing:
+class GroupState:
     """State of a group of networks: how many have not diverged, median evaluation loss, share of nodes recovered."""
 
     label: str
@@ -23,8 +23,8 @@ class Progress:
     epoch: int
     epochs: int
     seconds_left: float
-    whole: Standing
-    groups: tuple[Standing, ...]
+    whole: GroupState
+    groups: tuple[GroupState, ...]
 
 
 @runtime_checkable

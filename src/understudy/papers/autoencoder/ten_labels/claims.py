@@ -65,7 +65,7 @@ def plain_collapses(study: TenLabels, run: Run) -> Verdict:
 
 
 def _pair(run: Run, settings: tuple[CodeSetting, CodeSetting], name: str) -> np.ndarray:
-    """[encoder, seed]: values with the Gaussian and with the resampling encoder."""
+    """Values with the Gaussian and with the resampling encoder, [encoder, seed]."""
     found = results(run)
     return np.stack([values_of(found, setting, name) for setting in settings])
 

@@ -50,12 +50,12 @@ class Descents(NamedTuple):
 
 
 def initial_losses(run: Run, nodes: int, dim: int) -> xr.DataArray:
-    """[by, students, seed]: initial losses for teachers of one size."""
+    """Initial losses for teachers of one size, [by, students, seed]."""
     return run.array("loss", "by students seed", part="start", teacher_nodes=nodes, dim=dim)
 
 
 def loss_exponents(run: Run, by: str, nodes: int, dim: int) -> np.ndarray:
-    """[seed]: slope of the log of the initial loss in log m."""
+    """Slope of the log of the initial loss in log m, [seed]."""
     losses = initial_losses(run, nodes, dim).sel(by=by).transpose("students", "seed")
     return np.array([log_slope(losses["students"], losses.sel(seed=seed)) for seed in losses["seed"]])
 

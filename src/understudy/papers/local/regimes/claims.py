@@ -34,17 +34,17 @@ def add_turns(students: xr.Dataset) -> xr.Dataset:
 
 
 def heavy(found: xr.Dataset) -> np.ndarray:
-    """[…, student]: carries mass at the end; in a network that diverged, all do."""
+    """Whether a student carries mass at the end, […, student]; in a network that diverged, all do."""
     return ~(found["share"].isel(epoch=-1) < SHARE).to_numpy()
 
 
 def largest_angles(found: xr.Dataset) -> np.ndarray:
-    """[…]: largest angle at the end of a student that carries mass; infinite if the network diverged."""
+    """Largest angle at the end of a student that carries mass, […]; infinite if the network diverged."""
     return np.where(heavy(found), np.nan_to_num(found["angle"].isel(epoch=-1), nan=np.inf), 0.0).max(-1)
 
 
 def largest_turns(found: xr.Dataset) -> np.ndarray:
-    """[…]: largest turn of a student at any probe; infinite if the network diverged."""
+    """Largest turn of a student at any probe, […]; infinite if the network diverged."""
     return found["turn"].fillna(np.inf).max(("epoch", "student")).to_numpy()
 
 

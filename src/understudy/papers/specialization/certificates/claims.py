@@ -42,7 +42,7 @@ def least_samples(found: pd.DataFrame, result: str) -> int | None:
 
 
 def layer_values(run: Run, metric: str) -> np.ndarray:
-    """[network, layer]: a metric of the part `identities`; NaN above the last layer."""
+    """A metric of the part `identities`, [network, layer]; NaN above the last layer."""
     return run.array(metric, "network layer", part="identities").to_numpy()
 
 

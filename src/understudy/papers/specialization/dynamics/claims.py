@@ -57,7 +57,7 @@ def contest_array(study: NodeDynamics, run: Run, metric: str) -> xr.DataArray:
 
 
 def growth(study: NodeDynamics, run: Run, extra: float) -> np.ndarray:
-    """[seed]: slope of ln of the norm ratio over time while the other node points along w*; NaN if it never does.
+    """Slope of ln of the norm ratio over time while the other node points along w*, [seed]; NaN if it never does.
 
     The time ends when that node turns away: a node that keeps losing is finally pushed to the other side.
     """

@@ -23,12 +23,12 @@ class Settled(NamedTuple):
 
     networks: np.ndarray
     covered: np.ndarray
-    """[network]: number of teacher boundaries that a student has."""
+    """Number of teacher boundaries that a student has, [network]."""
     others: np.ndarray
-    """[network]: largest fan-out, relative to the largest in the network, of a student that is near no teacher boundary
-    (`ALIGNED`) and whose own boundary the inputs see."""
+    """Largest fan-out, relative to the largest in the network, of a student that is near no teacher boundary
+    (`ALIGNED`) and whose own boundary the inputs see, [network]."""
     unseen: np.ndarray
-    """[network]: the same of students that are active on nearly all inputs or nearly none."""
+    """The same of students that are active on nearly all inputs or nearly none, [network]."""
 
     @property
     def both(self) -> np.ndarray:

@@ -26,24 +26,24 @@ class Cell(NamedTuple):
     polarity: float
     multiple: float
     network: np.ndarray
-    """[pair]: the first student."""
+    """The first student, [pair]."""
     losses: np.ndarray
-    """[before, after and refitted; draw, pair]: shares of the output variance."""
+    """Shares of the output variance, [before, after and refitted; draw, pair]."""
     kept: np.ndarray
-    """[draw, pair]: number of nodes that are kept."""
+    """Number of nodes that are kept, [draw, pair]."""
     path: tuple[np.ndarray, ...]
     line: tuple[np.ndarray, ...]
-    """[pair][point]: losses at evenly spaced points."""
+    """Losses at evenly spaced points, [pair][point]."""
     left_out: tuple[str, ...]
     """Why each of the other pairs was not pruned and connected."""
     cost: np.ndarray
-    """[draw, pair]: growth of the loss when nodes are removed."""
+    """Growth of the loss when nodes are removed, [draw, pair]."""
     times: np.ndarray
-    """[draw, pair]: loss after refitting, relative to that of the whole student."""
+    """Loss after refitting, relative to that of the whole student, [draw, pair]."""
     largest: np.ndarray
-    """[path and line, pair]: largest losses."""
+    """Largest losses, [path and line, pair]."""
     apart: np.ndarray
-    """[pair]: largest loss on the line, relative to that on the path."""
+    """Largest loss on the line, relative to that on the path, [pair]."""
 
 
 def cells(run: Run) -> list[Cell]:

@@ -26,7 +26,8 @@ _PAPERS_LOSSES = {0.0: "0.08 against 0.38", 1.0: "0.006 against 0.049"}
 
 
 def at(losses: xr.DataArray, data: str, samples: Any) -> np.ndarray:
-    """[seed] of one kind of training set and one size, or [size, seed]; NaN for what was not trained, or diverged."""
+    """Losses with one kind of training set: [seed] for one size, [size, seed] for several; NaN for what was not
+    trained, or diverged."""
     some = losses.reindex(data=[data], samples=np.atleast_1d(samples)).transpose("data", "samples", "seed")
     return some.to_numpy()[0].reshape(*np.shape(samples), some.sizes["seed"])
 

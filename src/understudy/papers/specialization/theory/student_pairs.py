@@ -33,7 +33,7 @@ class PruningMeasures(NamedTuple):
     correlation: np.ndarray
     contribution: np.ndarray
     kept: np.ndarray
-    """[node] each."""
+    """Correlation, contribution and whether it is kept, of each node."""
 
 
 class StudentPair(NamedTuple):
