@@ -95,13 +95,16 @@ def test_json_has_every_claim(run_claims):
 def test_a_users_run_is_shown_beside_the_record(run_claims, decided, kept):
     record.keep(Run(decided), COMMAND)
     (row,) = [row for row in json.loads(run_claims("--json"))["claims"] if row["id"] == "T6"]
-    (kept_as, made_here) = [entry["from"] for entry in row["measured"]]
+    *made, missing = row["measured"]
+    (kept_as, made_here) = [entry["from"] for entry in made]
     assert kept_as == f"{record.measured(Run(decided), COMMAND)[0].machine}, unknown"
     assert made_here == str(decided.relative_to(decided.parents[2]))
-    assert all(entry["measured"] == "2 > 1" and entry["holds"] is True for entry in row["measured"])
+    assert all(entry["measured"] == "2 > 1" and entry["holds"] is True for entry in made)
+    assert missing["would_decide"] == "`understudy run two-layer --teacher-nodes 20 --polarity 1 1.5 --epochs 300`"
+    assert missing["holds"] is row["holds"] is None
     lines = run_claims().splitlines()
     (heading,) = [line for line in lines if line.split()[:1] == ["T6"]]
-    assert "2 of 2" in heading
+    assert "2 of 3" in heading
     parts = [line for line in lines if "p = 1 " in line and "2 > 1" in line]
     assert len(parts) == 2
     assert all("yes" in line for line in parts)

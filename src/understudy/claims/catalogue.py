@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -46,10 +47,26 @@ class Row:
             found.append(f"{found[-1].split()[0]} {words}" if words.startswith("--") else words)
         return tuple(found)
 
+    def missing_runs(self, commands: Iterable[str]) -> list[str]:
+        """Of the commands in `runs`, those that were not run.
+
+        Args:
+            commands: Commands that were run, with or without `understudy run`, on any device and in any precision.
+        """
+        made = set(map(_choices, commands))
+        return [words for words in self.runs if _choices(words) not in made]
+
     @property
     def would_decide(self) -> str:
         """The commands that decide the claim, in words."""
         return " and ".join(f"understudy run {words}" for words in self.commands.values())
+
+
+def _choices(command: str) -> frozenset[tuple[str, ...]]:
+    """What a command chooses: the study, and each option with its values, without device and precision."""
+    study, *options = command.removeprefix("understudy run ").split(" --")
+    words = [tuple(option.split()) for option in options]
+    return frozenset([(study,), *(each for each in words if each[0] not in ("device", "dtype"))])
 
 
 @cache

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from understudy._citations import CODES
 from understudy.claims.catalogue import Paper, Row, rows
 from understudy.claims.record import RecordedClaim, recorded
-from understudy.claims.summary import Found, by_paper, outcome, outcomes, summary_words
+from understudy.claims.summary import Found, by_paper, not_run, outcome, outcomes, summary_words
 from understudy.store.claims import Claim, holding
 
 _COLUMNS = ("id", "claim", "part", "paper", "measured", "n", "holds", "tuned on", "run")
@@ -18,8 +18,9 @@ _INTRODUCTION = """\
 
 What the papers claim, and what full runs measured. A claim *holds* if each of its measurements holds, and *does not
 hold* if one of them does not. It is *not decided* if the runs cannot tell, since they were too short or had too few
-seeds, or if there is no run yet; it does not count as holding. The [pages of the papers](../papers/index.md) explain
-how each claim is read and which bounds are ours. `understudy claims --markdown` generates this page.
+seeds, or if a run that it needs is not recorded yet; it does not count as holding. The
+[pages of the papers](../papers/index.md) explain how each claim is read and which bounds are ours. `understudy claims
+--markdown` generates this page.
 """
 _TABLES = """\
 In the tables, *paper* is the paper's value or words, and *tuned on* says on which seeds settings and bounds of the
@@ -30,7 +31,9 @@ claim were chosen: *none* if none were, empty if it is not stated. A commit with
 def as_markdown() -> str:
     """The record as a page of the documentation."""
     kept = recorded()
-    found = [(row, [m.claim for m in kept if m.claim.id == row.id]) for row in rows()]
+    measured = {row.id: [m for m in kept if m.claim.id == row.id] for row in rows()}
+    missing = {row.id: not_run(row, *_claims_and_commands(measured[row.id])) for row in rows()}
+    found = [(row, [*(m.claim for m in measured[row.id]), *missing[row.id]]) for row in rows()]
     origins = sorted({_origin(m) for m in kept})
     lines = [_INTRODUCTION, "## Summary", "", summary_words(found), "", *_counts(found)]
     for paper, of_paper in by_paper(found).items():
@@ -40,8 +43,8 @@ def as_markdown() -> str:
     for paper, of_paper in by_paper(found).items():
         lines += ["", f"### {paper.title}", "", *_head(_COLUMNS)]
         for row, _ in of_paper:
-            of_row = [m for m in kept if m.claim.id == row.id]
-            lines += [_measurement(m.claim, origins.index(_origin(m)) + 1) for m in of_row] or [_not_measured(row)]
+            of_row = [_measurement(m.claim, str(origins.index(_origin(m)) + 1)) for m in measured[row.id]]
+            lines += [*of_row, *(_measurement(claim, "") for claim in missing[row.id])] or [_not_measured(row)]
     lines += ["", "## Runs", "", *_head(("run", "command", "machine", "commit", "training"))]
     for i, (command, machine, commit, seconds) in enumerate(origins, 1):
         lines.append(_line(str(i), f"`{command}`", machine, commit, f"{seconds:,.0f} s"))
@@ -69,14 +72,18 @@ def _headline(row: Row, claims: Sequence[Claim]) -> str:
     return f"- {row.headline}: **{holding(end)}** ({row.id}{some})."
 
 
-def _measurement(claim: Claim, run: int) -> str:
+def _claims_and_commands(measured: Sequence[RecordedClaim]) -> tuple[list[Claim], list[str]]:
+    return [m.claim for m in measured], [m.command for m in measured]
+
+
+def _measurement(claim: Claim, run: str) -> str:
     """A row of a table of measurements."""
     words = "; ".join((claim.measured, *map(str, claim.variants)))
     if claim.holds is None:
         words += f"; what would decide it: {claim.would_decide}"
     tuned_on = {None: "", "": "none"}.get(claim.tuned_on, claim.tuned_on)
     texts = (claim.id, claim.statement, claim.part, claim.paper, words)
-    return _line(*texts, f"{claim.n:,}", _HOLDS[claim.holds], tuned_on or "", str(run))
+    return _line(*texts, f"{claim.n:,}", _HOLDS[claim.holds], tuned_on or "", run)
 
 
 def _not_measured(row: Row) -> str:

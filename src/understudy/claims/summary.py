@@ -35,6 +35,30 @@ def outcome(measurements: Iterable[Claim]) -> bool | None:
     return together(map(together, parts.values()))
 
 
+def not_run(row: Row, measurements: Sequence[Claim], commands: Iterable[str]) -> list[Claim]:
+    """The open parts of a claim whose measurements all hold: one for each run that it needs and that was not made.
+
+    Args:
+        row: The claim in the catalogue.
+        measurements: Its measurements so far.
+        commands: The commands of the runs that made them.
+    """
+    missing = row.missing_runs(commands) if outcome(measurements) else []
+    return [
+        Claim(
+            id=row.id,
+            part="not yet run",
+            statement=row.statement,
+            paper=row.value,
+            measured="not yet measured",
+            n=0,
+            holds=None,
+            would_decide=f"`understudy run {command}`",
+        )
+        for command in missing
+    ]
+
+
 def outcomes(found: Found) -> Outcomes:
     """Which claims hold, do not hold, and are not decided."""
     ends = [(row.id, outcome(claims)) for row, claims in found]

@@ -12,6 +12,7 @@ import pyarrow as pa
 from understudy._errors import UserError
 from understudy.claims import record
 from understudy.claims.catalogue import Row, rows
+from understudy.claims.summary import not_run
 from understudy.lab.discovery import studies_by_paper
 from understudy.lab.finished_runs import finished_runs, study_of
 
@@ -91,6 +92,8 @@ def find_claims(
     for row in rows():
         if wanted is None or wanted.intersection(row.commands):
             of_row = [each for each in every if each.measured.claim.id == row.id]
+            for claim in not_run(row, [m.claim for _, m in of_row], [m.command for _, m in of_row]):
+                of_row.append(Measurement("", record.RecordedClaim(claim, claim.would_decide, "", "", 0.0)))
             some = [each for each in of_row if each.measured.claim.holds in shown]
             if some or (not of_row and None in shown):
                 found.append((row, some))

@@ -11,7 +11,7 @@ from understudy._errors import UserError
 from understudy._reading import read_json
 from understudy.claims.catalogue import Paper, rows
 from understudy.claims.record import RECORD
-from understudy.claims.summary import Found, by_paper, outcomes, summary_words
+from understudy.claims.summary import Found, by_paper, not_run, outcomes, summary_words
 from understudy.lab.reproduce.jobs import Job, Missing
 from understudy.lab.reproduce.processes import JobState
 from understudy.store import Claim, Run
@@ -146,10 +146,14 @@ def reproduction(
             except UserError as error:
                 each.state, each.line = "failed", str(error)
                 runs.pop(each.job.folder, None)
-    measured = [claim for run in runs.values() for claim in run.claims]
-    found = [(row, [claim for claim in measured if claim.id == row.id]) for row in rows()]
+    labels = {each.job.folder: each.job.label for each in job_states}
+    measured = [(claim, labels[folder]) for folder, run in runs.items() for claim in run.claims]
+    found = []
+    for row in rows():
+        claims, made = [c for c, _ in measured if c.id == row.id], [words for c, words in measured if c.id == row.id]
+        found.append((row, claims + not_run(row, claims, made)))
     kept = {paper: each for paper, each in by_paper(found).items() if not papers or paper.folder in papers}
-    changes = None if earlier is None else _changes(measured, earlier)
+    changes = None if earlier is None else _changes([claim for claim, _ in measured], earlier)
     return Reproduction(page, job_states, missing, runs, kept, changes, environment("cpu"), command, seconds)
 
 
