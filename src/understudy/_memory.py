@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ MOST = 10**9
 """Largest magnitude of an option: beyond it no run would end, and tables, which count in 32 bits, would overflow."""
 LIMIT = "UNDERSTUDY_MEMORY"
 """Environment variable with the bytes that a process may plan with, where less than all that is free."""
+_MMAP_THRESHOLD = -3
+"""Name of an option in glibc's malloc.h."""
 _SHARE = 0.7
 """Share of the free memory that may be used."""
 _CGROUP = Path("/sys/fs/cgroup")
@@ -75,3 +78,15 @@ def require_size(name: str, value: int, each: int = 8) -> None:
             f"{number(free / 1e9)} GB may be used",
             name,
         )
+
+
+def return_freed_memory() -> None:
+    """Have glibc return every freed array of 8 MB or more to the system at once, for the rest of this process.
+
+    By default it keeps arrays of up to 32 MB for later, in pieces that fit few others. Arrays that are made anew all
+    the time get slower by this: commands call it, and no library function.
+    """
+    if sys.platform == "linux":
+        set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+        if set_option is not None:
+            set_option(_MMAP_THRESHOLD, 8 << 20)

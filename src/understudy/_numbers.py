@@ -44,3 +44,12 @@ def _power(found: re.Match[str]) -> str:
         return digits
     power = f"10{'' if sign == '+' else '⁻'}{exponent.translate(_RAISED)}"
     return power if digits == "1" else f"{digits}×{power}"
+
+
+def duration(seconds: float) -> str:
+    """Format a duration with at most two units: `45 s`, `3 min 20 s`, `2 h 5 min`."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+    return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"

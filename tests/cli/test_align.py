@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import re
 import sys
 
 import numpy as np
@@ -189,6 +190,22 @@ def test_progress_is_shown_on_standard_error_also_with_json(example, monkeypatch
     done = understudy("align", "teacher.pt", "student.pt", "--json", cwd=example)
     assert "comparing layers of up to" in done.stderr and "on 10,000 inputs" in done.stderr
     assert json.loads(done.stdout)["layers"]
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("align", "teacher.pt", "student.pt"), "comparing layers of up to 6 and 24 nodes on 10,000 inputs"),
+        (("check", "teacher.pt", "student.pt"), "checking 1 network"),
+        (("prune", "student.pt", "--teacher", "teacher.pt"), "selecting among 24 nodes"),
+        (("connect", "a.pt", "b.pt", "--teacher", "teacher.pt"), "finding a path"),
+    ],
+)
+def test_large_work_is_announced_on_standard_error(example, monkeypatch, words, what):
+    assert "large" not in understudy(*words, "--json", cwd=example).stderr
+    monkeypatch.setattr("understudy._progress._LONG", 1e-5)
+    announced = understudy(*words, "--json", cwd=example).stderr.splitlines()[0]
+    assert re.fullmatch(rf"{what}: this is large \(\S+ multiplications, about 0 s on one core\)", announced)
 
 
 def test_the_same_command_draws_the_same_inputs(align, tmp_path):

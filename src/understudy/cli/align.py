@@ -90,7 +90,9 @@ def _align_stacks(options: Align, networks: GivenNetworks, teacher: Population, 
 
     x = inputs.read_inputs(options, teacher)
     widest = [max(net.sizes[1:-1], default=0) for net in (teacher, student)]
-    with steps(f"comparing layers of up to {widest[0]:,} and {widest[1]:,} nodes on {len(x):,} inputs"):
+    what = f"comparing layers of up to {widest[0]:,} and {widest[1]:,} nodes on {len(x):,} inputs"
+    pairs = zip(teacher.sizes[1:-1], student.sizes[1:-1], student.shape.positions, strict=False)
+    with steps(what, multiplications=len(x) * sum(t * s * positions for t, s, positions in pairs)):
         layers = measures.align(teacher, student, x)
     measured_on = f"{len(x):,} inputs {inputs.describe_inputs(options)}"
     if options.figure is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from understudy._errors import UserError
+from understudy._memory import return_freed_memory
 from understudy.cli import inputs
 from understudy.cli.networks import DESCRIBING, GivenNetworks, NetworkOptions
 from understudy.cli.parsing import emit
@@ -58,6 +59,7 @@ def run_check(options: Check) -> None:
         raise UserError(
             f"check needs two network files, TEACHER STUDENT, or the folder of a run; got {len(options.paths)} paths"
         )
+    return_freed_memory()
     networks = GivenNetworks(options)
     files = len(options.paths) == 2 or options.labels is not None
     if options.labels is not None and options.data is None:

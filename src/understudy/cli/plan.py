@@ -16,9 +16,10 @@ _GIGA = 1e9
 
 def show_plan(study: Study, out: Path, as_json: bool) -> None:
     """Show groups, pieces, memory and approximate time; nothing is trained or written."""
+    from understudy._numbers import duration
     from understudy.lab.execute import plan
     from understudy.lab.study import PiecesPlan
-    from understudy.report.terminal.tables import duration, output, plain_table
+    from understudy.report.terminal.tables import output, plain_table
 
     found = plan(study, out)
     if isinstance(found, PiecesPlan):
@@ -64,7 +65,8 @@ def show_plan(study: Study, out: Path, as_json: bool) -> None:
 
 def _show_pieces(study: Study, found: PiecesPlan, as_json: bool) -> None:
     """Show what a computed study that trains would do."""
-    from understudy.report.terminal.tables import duration, output, plain_table
+    from understudy._numbers import duration
+    from understudy.report.terminal.tables import output, plain_table
 
     if as_json:
         return emit({"study": study.name, "groups": list(found.rows), "notes": found.notes, "seconds": found.seconds})

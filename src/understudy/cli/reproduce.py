@@ -84,7 +84,8 @@ def _show_plan(jobs: Sequence[Job], missing: Sequence[Missing], file: object) ->
     """Print the runs with time and disk space, and which files are missing."""
     from rich.console import Console
 
-    from understudy.report.terminal.tables import duration, plain_table
+    from understudy._numbers import duration
+    from understudy.report.terminal.tables import plain_table
 
     console = Console(file=file, highlight=False, markup=False, emoji=False, width=140)  # type: ignore[arg-type]
     table = plain_table("paper", "run", "on", "starts from", "time", "disk")
@@ -104,7 +105,7 @@ def _show_plan(jobs: Sequence[Job], missing: Sequence[Missing], file: object) ->
 
 
 def _total(device: str, jobs: Sequence[Job]) -> str:
-    from understudy.report.terminal.tables import duration
+    from understudy._numbers import duration
 
     seconds = [job.seconds for job in jobs if job.seconds is not None]
     size = sum(job.bytes or 0 for job in jobs) / 1e6
@@ -114,8 +115,9 @@ def _total(device: str, jobs: Sequence[Job]) -> str:
 
 
 def _show_results(found: Reproduction) -> None:
+    from understudy._numbers import duration
     from understudy.claims.summary import outcomes, summary_words
-    from understudy.report.terminal.tables import duration, output, plain_table
+    from understudy.report.terminal.tables import output, plain_table
 
     console = output()
     table = plain_table("paper", "hold", "do not hold", "not decided", "time")

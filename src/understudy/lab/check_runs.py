@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 MOST = 20
 """Largest number of networks that are checked by default."""
+_PASSES = 50
+"""About how many passes of all inputs through both networks a check takes, as measured."""
 ROLES = ("teacher", "student", "start")
 
 
@@ -253,12 +255,24 @@ def check(
         ]
     selected = _select(networks, pairs)
     what = f"checking {counted(len(selected), 'network')}"
-    with steps(what, len(selected) * len(results())) as step:
+    with steps(what, len(selected) * len(results()), multiplications=_size(pairs, selected)) as step:
         found = run_parallel(lambda i: _check_pair(i, pairs[i], step), selected, torch.device("cpu"))
     if not any(each.check for each in found):
         first = found[0].why
         raise UserError(first if len(found) == 1 else f"none of {len(found)} networks can be checked: {first}")
     return Checks(tuple(found), len(pairs))
+
+
+def _size(pairs: Sequence[NetworkPair], selected: Sequence[int]) -> float:
+    """About how many multiplications the networks take, judging by the first that can be checked."""
+    first = next((pairs[i] for i in selected if not pairs[i].why), None)
+    if first is None:
+        return 0.0
+    try:
+        networks, samples = [make() for make in _makers(first)[:2] if make is not None], first.inputs().shape[-2]
+    except UserError:  # of one network, which its check names
+        return 0.0
+    return float(_PASSES * len(selected) * samples * sum(sum(network.shape.products) for network in networks))
 
 
 def _populations(role: str, given: Any, data: Given | None) -> list[Population]:

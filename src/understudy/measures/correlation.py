@@ -5,6 +5,7 @@ Tian 2020, eq. 9; Tian et al. 2019, sec. 5.1, footnote 1: ρ_jk = f̃*_j · f̃_
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -70,13 +71,17 @@ class Correlation:
             t, s = teacher[:, start : start + rows], student[:, start : start + rows]
             width = max(1, piece // (t.shape[1] * max(nodes, 1))) if gpu else 1
             parts = [_moments(t[e : e + width], s[e : e + width], scratch) for e in range(0, max(nets, 1), width)]
-            t_mean, t_square, s_mean, s_square, cross = (torch.cat(part).double() for part in zip(*parts, strict=True))
+            moments = zip(*parts, strict=True)
+            t_mean, t_square, s_mean, s_square, cross = (_one(part).double() for part in moments)
             self.add(t.shape[1], Side(t_mean, t_square), Side(s_mean, s_square), cross, teacher.dtype)
 
     def add(
         self, count: int, teacher: Side, student: Side, cross: Float[Tensor, "net teacher student"], dtype: torch.dtype
     ) -> None:
         """Add a batch of which the moments are known, in float64.
+
+        `cross` of the first batch becomes the sum, to which others are added in place: allocating a matrix for each sum
+        costs more than the sum.
 
         Args:
             count: Number of samples.
@@ -92,11 +97,12 @@ class Correlation:
         total = self._count + count
         weight = self._count * (count / total)
         t_shift, s_shift = teacher.mean - self._teacher.mean, student.mean - self._student.mean
-        self._cross = self._cross + cross + weight * (t_shift.unsqueeze(2) * s_shift.unsqueeze(1))
+        # Before `cross`, of which squares of the first batch may be a view.
         self._teacher, self._student = (
             Side(old.mean + shift * (count / total), old.square + new.square + weight * shift.square())
             for old, new, shift in ((self._teacher, teacher, t_shift), (self._student, student, s_shift))
         )
+        self._cross.add_(cross).addcmul_((weight * t_shift).unsqueeze(2), s_shift.unsqueeze(1))
         self._count = total
 
     def result(self) -> Float[Tensor, "net teacher student"]:
@@ -128,6 +134,11 @@ class Correlation:
         noise = _ROUNDINGS * torch.finfo(self._dtype).eps * side.mean
         # NaN fails the comparison, and the inverse of infinity is 0.
         return torch.where(side.square > self._count * noise.square(), side.square.rsqrt(), 0.0)
+
+
+def _one(parts: Sequence[Tensor]) -> Tensor:
+    """Parts as one tensor; a single one is not copied."""
+    return torch.cat(list(parts)) if len(parts) > 1 else parts[0]
 
 
 def _moments(

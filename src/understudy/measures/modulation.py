@@ -32,7 +32,7 @@ from understudy.nets.shape import pair
 
 _OF_V = {"v_star", "v", "energy", "beta_star", "beta"}
 # Numbers in memory per piece of work.
-_CPU_PIECE, _GPU_PIECE = 1 << 24, 1 << 28
+_CPU_PIECE, _GPU_PIECE = 1 << 20, 1 << 28
 
 
 class LayerModulation(NamedTuple):

@@ -16,7 +16,7 @@ from understudy.data.source import Inputs
 from understudy.nets import Layer, Norm, Population, training_pass
 
 _Part = TypeVar("_Part", Layer, Norm)
-_ROWS = 1 << 14
+_ROWS = 1 << 12
 """Samples whose activations are in memory at a time, except with BatchNorm, which needs all of them."""
 
 Velocity = Callable[[Population, Population, Float[Tensor, "..."]], Population]

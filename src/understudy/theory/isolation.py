@@ -23,6 +23,8 @@ from understudy.theory.boundaries import Planes, plane_distances
 _PARALLEL = 1e-10
 """Sine below which two boundaries count as parallel: rounding leaves no direction between them."""
 ROUNDING = 2.0**-52
+_PLANES, _ROWS = 4, 1 << 12
+"""Planes whose distances from all samples are in memory at a time, and samples of which copies are."""
 
 
 class Isolation(NamedTuple):
@@ -88,15 +90,22 @@ def _eta(one: Planes, others: Planes, inside: Float[Tensor, "sample in"]) -> flo
     # For nearly parallel boundaries, the plane between them is known only up to rounding divided by their sine.
     scale = 1.0 + torch.linalg.vector_norm(inside, dim=1).max() + flipped.offset.abs() + one.offset.abs()
     rounding = 16 * ROUNDING * inside.shape[1] ** 0.5 * scale / sin
-    return float(smallest_eta((between.distances(inside).abs() - rounding).clamp_min(0.0), inside.shape[1]).max())
+    largest = 0.0
+    for planes in torch.arange(len(between)).split(_PLANES):
+        distances = (between.select(planes).distances(inside).abs() - rounding[planes]).clamp_min(0.0)
+        largest = max(largest, float(smallest_eta(distances, inside.shape[1]).max()))
+    return largest
 
 
 def largest_moment_across(one: Planes, x: Float[Tensor, "sample in"]) -> float:
     """Largest second moment of x̃ in a direction orthogonal to the normal, a μ with N[|ũᵀx̃| ≥ 1/t] ≤ μ t² N."""
     if x.shape[1] < 2 or not len(x):
         return 0.0
-    flat = x - (x @ one.normal[0]).unsqueeze(1) * one.normal
-    return float(torch.linalg.eigvalsh(flat.T @ flat / len(x))[-1].clamp_min(0.0))
+    moments = x.new_zeros(x.shape[1], x.shape[1])
+    for some in x.split(_ROWS):
+        flat = some - (some @ one.normal[0]).unsqueeze(1) * one.normal
+        moments += flat.T @ flat
+    return float(torch.linalg.eigvalsh(moments / len(x))[-1].clamp_min(0.0))
 
 
 def kink_bound(coefficient: float, step: float, e: float) -> float:

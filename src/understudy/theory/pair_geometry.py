@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -117,7 +117,8 @@ class PairGeometry:
     @cached_property
     def active_counts(self) -> list[int]:
         """Number of samples on which each student is active."""
-        return self.active_rows.sum(1).tolist()
+        # Not `sum`, which would make a copy in 64-bit integers.
+        return [int(row.count_nonzero()) for row in self.active_rows]
 
     @property
     def largest_gradients(self) -> Float[Tensor, "student"]:
@@ -144,12 +145,9 @@ class PairGeometry:
         largest, excess, anywhere = (torch.stack(each).amax(0) for each in zip(*parts, strict=True))
         return _GradientExtremes(largest, excess, float(anywhere))
 
-    def sample_gradients(self) -> Float[Tensor, "sample student"]:
-        """Compute the gradients at the samples, which are many numbers and are not remembered."""
-        found = self.x.new_empty(len(self.x), self.student.sizes[1])
-        for part, some in zip(found.split(_ROWS), self.x.split(_ROWS), strict=True):
-            part.copy_(self.gradient(some).value)
-        return found
+    def gradient_parts(self) -> Iterator[Float[Tensor, "some student"]]:
+        """Compute the gradients at the samples, which are many numbers, part by part."""
+        return (self.gradient(some).value for some in self.x.split(_ROWS))
 
     def name(self, j: int) -> str:
         """Name of the j-th teacher node with a boundary, as findings use it."""
@@ -180,7 +178,7 @@ class PairGeometry:
     @cached_property
     def squared_norms(self) -> Float[Tensor, "sample"]:
         """Squared length of every sample."""
-        return self.x.square().sum(1)
+        return torch.einsum("si,si->s", self.x, self.x)
 
     def other_teachers(self, j: int) -> Int[Tensor, "plane"]:
         """Positions of the other teacher nodes with a boundary."""

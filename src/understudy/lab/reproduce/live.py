@@ -10,9 +10,10 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from understudy._numbers import duration
 from understudy._progress import can_animate
 from understudy.lab.reproduce.processes import JobState
-from understudy.report.terminal.tables import duration, plain_table
+from understudy.report.terminal.tables import plain_table
 
 _REFRESH = 0.5
 """Seconds between two updates of the live table."""

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from understudy._atomic import disk_errors, write_bytes, write_json
+from understudy._numbers import duration
 from understudy.claims.catalogue import Paper
 from understudy.claims.summary import Found, outcome, outcomes, summary_words
 from understudy.lab.reproduce.results import Reproduction
 from understudy.report.page.reproduction import Picture, ShownClaim, ShownPaper, ShownRun, reproduction_page
-from understudy.report.terminal.tables import duration
 from understudy.store import Run
 
 _MOST_PICTURES = 6

@@ -21,6 +21,9 @@ from understudy.papers.specialization.theory.connectivity import (
     straight_path,
 )
 
+_PRODUCTS = 5
+"""About how many products of all pairs of nodes a path takes: fits and correlations, as measured."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Connection:
@@ -94,7 +97,8 @@ def connect(
     require_size("points", points, 8 * sum(layer.weight[0].numel() for layer in start.layers))
     x = split_inputs(data, start, Drawn(inputs, input_std, samples, seed))
     x = Split(*(each.to(start.device) for each in x))
-    with steps("finding a path"):
+    squares = sum((ours + other) ** 2 for ours, other in zip(start.sizes[1:-1], end.sizes[1:-1], strict=False))
+    with steps("finding a path", multiplications=_PRODUCTS * len(x.given) * squares):
         path = connecting_path(start, end, theirs, x.given, below)
         losses = losses_along(path, theirs, x.held_out, points)
         line = losses_along(straight_path(start, end), theirs, x.held_out, losses.numel())[0]

@@ -24,6 +24,8 @@ from understudy.papers.specialization.theory.pruning import (
     refit as fit,
 )
 
+_PRODUCTS = 2
+"""About how many products of all pairs of nodes a selection takes, as measured."""
 _COMPARED = 100
 """Number of samples on which a smaller module is compared with its network."""
 
@@ -108,7 +110,8 @@ def prune(
             f"must give at least 2 inputs, got {len(x.given)}: over a single one every node is constant", option
         )
     x = Split(*(each.to(ours.device) for each in x))
-    with steps(f"selecting among {sum(ours.sizes[1:-1]):,} nodes"):
+    squares = sum(nodes**2 for nodes in ours.sizes[1:-1])
+    with steps(f"selecting among {sum(ours.sizes[1:-1]):,} nodes", multiplications=_PRODUCTS * len(x.given) * squares):
         pruning = prune_student(theirs, ours, x.given, below, by)
     fitted = pruning.network
     if pruning.dropped or refit:  # where nothing was removed there is nothing to make up for

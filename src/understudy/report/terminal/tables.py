@@ -17,19 +17,10 @@ from rich.table import Table
 from rich.text import Text
 
 from understudy._citations import cite
-from understudy._numbers import number
+from understudy._numbers import duration, number
 from understudy._progress import can_animate
 from understudy.report.terminal.progress import Progress
 from understudy.store import Claim
-
-
-def duration(seconds: float) -> str:
-    """Format a duration with at most two units: `45 s`, `3 min 20 s`, `2 h 5 min`."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    if seconds < 3600:
-        return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
-    return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"
 
 
 class LiveDisplay:
@@ -193,6 +184,8 @@ def output() -> Console:
 _SHADES = " ░▒▓█"
 _MOST = 60
 """Most rows and columns of a heat map in a terminal."""
+_MOST_NODES = 500
+"""Most teacher nodes of a layer whose best students are listed in a terminal."""
 
 
 def print_alignment(console: Console, layers: Sequence[Any]) -> None:
@@ -202,23 +195,26 @@ def print_alignment(console: Console, layers: Sequence[Any]) -> None:
         table = plain_table(
             "teacher node", "student node", "correlation", "sin angle", "bias gap", title=f"layer {i + 1}"
         )
-        for j in range(m):
+        for j in range(min(m, _MOST_NODES)):
             numbers = (layer.best_correlation[j], layer.sin_angle[j], layer.bias_gap[j])
             shown = [number(v, ".4f") if v == v else "–" for v in numbers]
             table.add_row(str(j), str(int(layer.best[j])), *shown)
         console.print(table)
-        console.print(_heat_map(layer.correlation.tolist(), layer.best.tolist()))
+        if m > _MOST_NODES:
+            console.print(f"{_MOST_NODES} of {m:,} teacher nodes are listed; --json lists all\n")
+        console.print(_heat_map(layer.correlation, layer.best))
         whole = f"; up to a linear map (SVCCA): {number(layer.svcca, '.4f')}" if layer.svcca == layer.svcca else ""
         console.print(f"recovered: {layer.recovered} of {m} teacher nodes above 0.95{whole}\n")
 
 
-def _heat_map(correlation: list[list[float]], best: list[int]) -> Text:
+def _heat_map(correlation: Any, best: Any) -> Text:
     """Heat map with teacher nodes as rows and students as columns, each row's best student first."""
-    order = list(dict.fromkeys(best))
-    order += [k for k in range(len(correlation[0])) if k not in set(order)]
-    rows = ("".join(_SHADES[min(4, int(5 * max(0.0, row[k])))] * 2 for k in order[:_MOST]) for row in correlation)
-    lines = [f"{j:>4} {row}" for j, row in zip(range(_MOST), rows, strict=False)]
-    nodes = {"teacher": len(correlation), "student": len(order)}
+    teachers, students = correlation.shape
+    order = list(dict.fromkeys([*best.tolist(), *range(students)]))[:_MOST]
+    shown = correlation[:_MOST, order].tolist()
+    rows = ("".join(_SHADES[min(4, int(5 * max(0.0, value)))] * 2 for value in row) for row in shown)
+    lines = [f"{j:>4} {row}" for j, row in enumerate(rows)]
+    nodes = {"teacher": teachers, "student": students}
     cut = [f"{_MOST} of {n:,} {kind} nodes" for kind, n in nodes.items() if n > _MOST]
     if cut:
         lines.append(f"     {' and '.join(cut)} are shown; --figure draws all")

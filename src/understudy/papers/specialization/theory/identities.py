@@ -3,10 +3,10 @@
 Lemma 2 (theorem 1 of Tian 2019): small gradients of all batches imply small gradients of all samples.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from understudy.measures import sample_modulation
@@ -19,7 +19,9 @@ EQUAL = 1e-10
 BATCH = 16
 _LIKELY = 1_024
 """Number of samples among which the largest terms of a gradient are sought first."""
-_NUMBERS = 1 << 24
+_AT_ONCE = 16
+"""Nodes or inputs whose terms at all samples are in memory at a time."""
+_NUMBERS = 1 << 22
 """Entries of B that are held in memory at a time."""
 
 
@@ -123,25 +125,56 @@ def corollary_2(teacher: Population, student: Population, x: Float[Tensor, "samp
 
 
 def largest_gradient_entries(
-    g: Float[Tensor, "sample node"], below: Float[Tensor, "sample in"], batch: int
+    gradients: Callable[[], Iterable[Float[Tensor, "some node"]]], x: Float[Tensor, "sample in"], batch: int
 ) -> tuple[float, float]:
-    """Return the largest entry of Σ g fᵀ over all batches of a size, and the largest entry of g fᵀ of one sample.
+    """Find the largest entries of gradients of the lowest layer's weights and biases: Σ g (x, 1)ᵀ.
 
-    The batch that maximises an entry consists of its largest terms, or of its most negative ones.
+    The batch that maximises an entry consists of its largest terms, or of its most negative ones. Gradients of all
+    samples at once would be many numbers.
+
+    Args:
+        gradients: Returns the gradients g of all nodes at the samples, part by part.
+        x: The samples.
+        batch: Size of batches.
+
+    Returns:
+        The largest entry of the sum over any batch, and that of a single sample.
     """
-    most, single, bounds = 0.0, 0.0, []
-    widest = below.abs().amax(1)
-    few = min(len(g), max(batch, _LIKELY))
-    for node in g.T:
-        # No term of a sample exceeds |g| max |f|: the largest terms are among the samples where that is large.
-        limit, likely = (node.abs() * widest).topk(few)
-        terms = _extreme_terms(node[likely], below[likely], batch)
-        most, single = max(most, float(terms.sum(2).max())), max(single, float(limit[0]))
-        bounds.append(float(terms.clamp_min(float(limit[-1])).sum(2).max()) if few < len(g) else most)
-    for node, bound in zip(g.T, bounds, strict=True):
-        if bound > most:
-            most = max(most, float(_extreme_terms(node, below, batch).sum(2).max()))
+    widest = x.abs().amax(1).clamp_min(1.0)
+    few = min(len(x), max(batch, _LIKELY))
+    # No term of a sample exceeds |g| max |(x, 1)|: the largest terms are among the samples where that is large.
+    limit, g, likely = _most_likely(gradients(), widest, few)
+    terms = [_extreme_terms(g[:, k], _with_one(x[likely[:, k]]), batch) for k in range(g.shape[1])]
+    most, single = max(float(each.sum(2).max()) for each in terms), float(limit[0].max())
+    if few < len(x):
+        bounds = [float(each.clamp_min(least).sum(2).max()) for each, least in zip(terms, limit[-1], strict=True)]
+        unsure = torch.tensor([k for k, bound in enumerate(bounds) if bound > most], dtype=torch.long)
+        for nodes in unsure.split(_AT_ONCE):
+            for node in torch.cat([part[:, nodes] for part in gradients()]).T.contiguous():
+                for inputs in (*x.split(_AT_ONCE, 1), torch.ones_like(x[:, :1])):
+                    most = max(most, float(_extreme_terms(node, inputs, batch).sum(2).max()))
     return most, single
+
+
+def _most_likely(
+    gradients: Iterable[Float[Tensor, "some node"]], widest: Float[Tensor, "sample"], few: int
+) -> tuple[Float[Tensor, "few node"], Float[Tensor, "few node"], Int[Tensor, "few node"]]:
+    """For each node the samples with the largest |g| · `widest`: that product in descending order, g, and indices."""
+    found: tuple[Tensor, ...] | None = None
+    start = 0
+    for g in gradients:
+        rows = torch.arange(start, start + len(g), device=g.device).unsqueeze(1).expand(-1, g.shape[1])
+        part = g.abs() * widest[start : start + len(g)].unsqueeze(1), g, rows
+        every = part if found is None else tuple(map(torch.cat, zip(found, part, strict=True)))
+        best = every[0].topk(min(few, len(every[0])), 0).indices
+        found = tuple(each.gather(0, best) for each in every)
+        start += len(g)
+    assert found is not None
+    return found[0], found[1], found[2]
+
+
+def _with_one(x: Float[Tensor, "sample in"]) -> Float[Tensor, "sample in+1"]:
+    return torch.cat((x, torch.ones_like(x[:, :1])), 1)
 
 
 def _extreme_terms(
@@ -171,8 +204,7 @@ def batch_interpolation(teacher: Population, student: Population, x: Float[Tenso
     if not enough.holds:
         return [Finding(name, about, (enough,), "no conclusion", "nothing was measured")]
     pair = shared_pair(teacher, student, x)
-    with_one = torch.cat((x, torch.ones_like(x[:, :1])), 1)
-    most, single = largest_gradient_entries(pair.sample_gradients(), with_one, BATCH)
+    most, single = largest_gradient_entries(pair.gradient_parts, x, BATCH)
     bound = (2 - 1 / BATCH) * most
     return [
         Finding(

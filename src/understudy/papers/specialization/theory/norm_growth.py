@@ -25,7 +25,7 @@ from understudy.theory.result import Finding, above, result
 AGREE = 1e-6
 _STEP = 1e-5
 """Step relative to a node's length. Errors of a two-sided difference are step² and rounding/step: 10⁻¹⁰ and 10⁻¹¹."""
-_ROWS = 1 << 14
+_ROWS = 1 << 12
 """Samples whose activations are in memory at a time."""
 _TIGHT = {"method": "DOP853", "rtol": 1e-11, "atol": 1e-300}
 Dynamics = Literal["angle", "both layers", "lower layer"]

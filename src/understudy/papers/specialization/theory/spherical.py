@@ -93,7 +93,7 @@ def compare_pull(
     samples, dim = x.shape
     mean = _weighted_sums(teacher, student, x, slope) / samples
     closed, square = pull(teacher, student, 1.0, slope), pull_square(teacher, student, slope)
-    lengths = x.square().sum(1)
+    lengths = torch.einsum("si,si->s", x, x)
     spread = (square / (dim * (dim + 2)) - closed.square() / dim**2).clamp_min(0)
     error = (lengths.square().sum() * spread).sqrt() / samples
     passing = samples * (math.pi - angle(teacher.unsqueeze(0), student.unsqueeze(1))) / (2 * math.pi)
@@ -269,7 +269,7 @@ def _spherical(x: Tensor, *layers: tuple[Tensor, Tensor | None]) -> list[Hypothe
     most = largest_by_chance(3 * len(axes))
     change = "give inputs whose direction is uniform, such as us.data.Gaussian"
     rare = f"a chance of at least {CHANCE:.1g}, four standard errors"
-    lopsided = float(x.mean(0).norm() / x.square().sum(1).mean().sqrt())
+    lopsided = float(x.mean(0).norm() / size.mean().sqrt())
     return [
         at_least(
             "inputs are centred",
