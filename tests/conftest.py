@@ -4,6 +4,7 @@ types and shapes of every call (jaxtyping, beartype)."""
 import gc
 import json
 import os
+import signal
 from pathlib import Path
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -63,6 +64,14 @@ def one_thread():
     """Torch as it is where the loop calls an engine."""
     with one_thread_each():
         yield
+
+
+@pytest.fixture
+def sigint_enabled():
+    """Handle SIGINT during the test: processes started in the background ignore it, and so would their children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -114,6 +114,14 @@ class TestPictures:
         (tmp_path / "notes.txt").touch()
         return tmp_path
 
+    def test_a_picture_with_a_damaged_checksum_is_refused(self, tmp_path):
+        file = tmp_path / "digit.png"
+        Image.fromarray(np.zeros(SHAPE[1:], np.uint8)).save(file)
+        content = bytearray(file.read_bytes())
+        content[content.index(b"IEND") - 5] ^= 1  # the last byte of the checksum of the pixels
+        file.write_bytes(content)
+        refusal(file, str(file), "damaged")
+
     def test_files_and_folders(self, folder, pixels):
         wanted = pixels[:2].transpose(0, 3, 1, 2)
         values, names = read_images(folder, SHAPE)

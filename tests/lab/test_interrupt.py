@@ -10,13 +10,7 @@ from understudy.papers.specialization.two_layer.study import TwoLayer
 from understudy.report.terminal.tables import LiveDisplay
 from understudy.store.writer import BackgroundWriter
 
-
-@pytest.fixture(autouse=True)
-def sigint_enabled():
-    """Handle SIGINT during the tests, also where the parent process ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+pytestmark = pytest.mark.usefixtures("sigint_enabled")
 
 
 def test_a_deferred_interrupt_is_recorded_and_the_next_one_interrupts():

@@ -156,14 +156,6 @@ def _wait(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, process.printed + rest  # type: ignore[attr-defined]
 
 
-@pytest.fixture
-def sigint_enabled():
-    """Handle SIGINT during the test: processes started in the background ignore it, and so would their children."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("sigint_enabled")
 def test_a_second_process_is_refused_and_sigkill_and_sigint_lose_at_most_one_epoch(tmp_path):
     first = _start(tmp_path, "epoch    2/150")

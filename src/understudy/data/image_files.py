@@ -22,6 +22,8 @@ from understudy.nets.files.torch_files import read_torch
 
 _ARRAYS = (".npy", ".npz", ".safetensors", ".pt", ".pth")
 _PICTURES = (".png", ".jpg", ".jpeg")
+_PNG = b"\x89PNG\r\n\x1a\n"
+"""First bytes of a PNG file."""
 _NEEDED = f"images are needed: an array ({', '.join(_ARRAYS)}), or files ({', '.join(_PICTURES)}) or a folder of them"
 _CHANNELS = {"1": 1, "L": 1, "LA": 2, "P": 3, "RGB": 3, "RGBA": 4, "CMYK": 4}
 _NAMES = ("images", "x")
@@ -161,6 +163,7 @@ def _read_picture(file: Path, shape: Sequence[int]) -> Tensor:
 
     try:
         # Only these formats: others start programs, or may be of any size when they are decoded.
+        require_intact(file)
         with Image.open(file, formats=("PNG", "JPEG")) as image:
             mode, size = image.mode, image.size
             if mode in _CHANNELS and (_CHANNELS[mode], size[1], size[0]) != tuple(shape):
@@ -176,6 +179,21 @@ def _read_picture(file: Path, shape: Sequence[int]) -> Tensor:
     if mode not in _CHANNELS:
         raise UserError(f"{file}: images must have 8 bits a channel, got the mode {mode}; convert it")
     return torch.from_numpy(pixels.reshape(size[1], size[0], -1)).permute(2, 0, 1).contiguous()
+
+
+def require_intact(file: Path) -> None:
+    """Raise an error if a part of a PNG file differs from its checksum: a decoder does not compare those of pixels.
+
+    Raises:
+        Exception: Any, as arbitrary bytes can cause in a decoder.
+    """
+    from PIL import Image
+
+    with file.open("rb") as opened:
+        is_png = opened.read(len(_PNG)) == _PNG
+    if is_png:
+        with Image.open(file, formats=("PNG",)) as image:
+            image.verify()
 
 
 def _other_size(file: Path, mode: str, size: Sequence[int], shape: Sequence[int]) -> UserError:

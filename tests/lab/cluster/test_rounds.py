@@ -59,6 +59,7 @@ def test_rows_of_a_round_fit_in_memory(cluster, tmp_path, monkeypatch):
     assert list(dict.fromkeys(cluster.rounds)) == [(0, 0), (1, 1), (2, 2), (3, 3)]
 
 
+@pytest.mark.usefixtures("sigint_enabled")
 def test_ctrl_c_keeps_the_round_that_is_computed(cluster, tmp_path, monkeypatch):
     alone = us.run("two-layer", out=tmp_path / "alone", progress=False, epochs=6, **SMALL)
     once = cluster.completed

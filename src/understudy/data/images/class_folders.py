@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from understudy._errors import UserError, first_line
+from understudy.data.image_files import require_intact
 from understudy.data.images.base import require_folder
 from understudy.data.images.normalisation import normalise
 from understudy.data.images.resized_crops import central_crop, draw_words, random_crop
@@ -190,6 +191,7 @@ def _list_files(folder: Path, names: tuple[str, ...]) -> _FolderPart:
 
 def _open(file: Path) -> Image.Image:
     try:
+        require_intact(file)
         with Image.open(file, formats=_FORMATS) as image:
             return image.convert("RGB")
     except Exception as error:  # arbitrary bytes can raise any exception in a decoder
