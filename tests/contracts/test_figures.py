@@ -195,6 +195,11 @@ EXAMPLES = (
     sentence_list,
 )
 ALL = [pytest.param(example, id=example.__name__) for example in EXAMPLES]
+SOME = [
+    pytest.param(example, id=example.__name__, marks=[pytest.mark.deep] if i % 4 else [])
+    for i, example in enumerate(EXAMPLES)
+]
+"""A quarter of the examples every day, and all under `make deep`."""
 
 
 def _holed(kind):
@@ -306,7 +311,7 @@ def test_missing_values(example):
     _check(_holed(example(panels=2, seeds=2)))
 
 
-@pytest.mark.parametrize("example", ALL)
+@pytest.mark.parametrize("example", SOME)
 def test_files_are_the_same_each_time(example, tmp_path):
     kind = example(panels=2, seeds=2)
     first = style.save(kind.paper(), tmp_path / "first")

@@ -108,7 +108,7 @@ def _resume_after_kill(killed_runs: KilledRuns, here: Path, moment: int) -> dict
     return contents(_only_run(here))
 
 
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", [pytest.param(0, marks=pytest.mark.deep), 1])
 def test_a_run_killed_at_a_random_moment_ends_with_the_same_files(killed_runs, uninterrupted, tmp_path, part):
     files, changes = uninterrupted
     moment = random.Random(part).randint(part * changes // 2 + 1, (part + 1) * changes // 2)
