@@ -154,9 +154,11 @@ def test_a_run_that_fails_is_named_and_the_others_are_there(tiny, tmp_path, monk
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has ended")
-def test_runs_end_with_a_reproduce_that_is_killed_and_the_same_command_resumes(tmp_path):
+def test_runs_end_with_a_reproduce_that_is_killed_in_the_background(tmp_path):
+    """Shells start background processes with SIGINT ignored, and their children inherit that."""
     words = [sys.executable, "-m", "understudy.cli", "reproduce", "luck", "--quick", "--out", str(tmp_path)]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+    ignoring = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *words]
+    with subprocess.Popen(ignoring, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         while not (locks := list(tmp_path.glob("*/*/.lock"))):
             time.sleep(0.05)
             assert process.poll() is None

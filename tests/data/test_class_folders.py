@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from support.images import DAMAGED_PNG
 from understudy._errors import UserError
 from understudy._random import Stream, words
 from understudy.data import ClassFolders
@@ -213,6 +214,11 @@ class TestRejected:
         assert source.train_images(torch.tensor([1]), seed=1, epoch=1).shape == (1, 3, 16, 16)
         with pytest.raises(UserError, match=r"train/bird/x\.jpg: this is not an image that can be read .* replace or"):
             source.train_images(torch.tensor([1, 0]), seed=1, epoch=1)
+
+    def test_pixels_that_differ_from_their_checksum_are_refused(self, folder):
+        (folder / "train/bird/x.jpg").write_bytes(DAMAGED_PNG)
+        with pytest.raises(UserError, match=r"x\.jpg: this is not an image that can be read \(broken PNG file"):
+            ClassFolders(folder, 16).train_images(torch.tensor([0]), seed=1, epoch=1)
 
     def test_bad_values(self, folder):
         source = ClassFolders(folder, 16)

@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+from support.images import DAMAGED_PNG, PNG
 from understudy._errors import UserError
 from understudy.data.image_files import read_images
 
@@ -114,13 +115,14 @@ class TestPictures:
         (tmp_path / "notes.txt").touch()
         return tmp_path
 
-    def test_a_picture_with_a_damaged_checksum_is_refused(self, tmp_path):
+    def test_pixels_that_differ_from_their_checksum_are_refused(self, tmp_path):
         file = tmp_path / "digit.png"
-        Image.fromarray(np.zeros(SHAPE[1:], np.uint8)).save(file)
-        content = bytearray(file.read_bytes())
-        content[content.index(b"IEND") - 5] ^= 1  # the last byte of the checksum of the pixels
-        file.write_bytes(content)
-        refusal(file, str(file), "damaged")
+        file.write_bytes(PNG)
+        values, _ = read_images(file, (1, 4, 4))
+        assert np.array_equal(values[0, 0], [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]])
+        file.write_bytes(DAMAGED_PNG)
+        assert np.array(Image.open(file)).shape == (4, 4)
+        refusal(file, f"{file}: this is not an image, or a damaged one (broken PNG file", shape=(1, 4, 4))
 
     def test_files_and_folders(self, folder, pixels):
         wanted = pixels[:2].transpose(0, 3, 1, 2)

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import understudy as us
-from support.commands import COMMAND, ENVIRONMENT, understudy
+from support.commands import understudy
 from support.pairs import gaussian, near_copy, network, random_network
 from understudy import cli
 from understudy._errors import UserError
@@ -611,26 +611,3 @@ def test_networks_that_cannot_be_checked_are_listed_once_for_each_reason():
     assert [i for i in selected if given[i].why] == [0, 80]
     assert _select(None, given[:30]) == list(range(20))
     assert _select([7, 7, 3], given) == [7, 3]
-
-
-@pytest.mark.deep
-@pytest.mark.skipif(sys.platform != "linux", reason="needs the memory of processes, and glibc")
-@pytest.mark.parametrize("sizes", [((100, 20, 50), (100, 200, 50)), ((100, 20, 20, 20, 50), (100, 100, 100, 100, 50))])
-def test_a_check_on_100_000_samples_takes_less_than_1_gb(sizes, tmp_path):
-    for role, widths in zip(("teacher", "student"), sizes, strict=True):
-        us.save(random_network(len(role), *widths), tmp_path / f"{role}.safetensors")
-    words = ["check", "teacher.safetensors", "student.safetensors", "--samples", "100000", "--json"]
-    measured = (
-        "import resource, subprocess, sys; status = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode;"
-        "print(status, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", measured, *COMMAND, *words],
-        cwd=tmp_path,
-        env={name: value for name, value in ENVIRONMENT.items() if name != "UNDERSTUDY_PROFILE"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    status, kilobytes = map(int, done.stdout.split())
-    assert status == 0 and kilobytes * 1024 < 1e9, done.stdout

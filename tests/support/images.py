@@ -11,6 +11,14 @@ from understudy._errors import UserError
 
 BATCHES = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
 
+PNG = (
+    b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x04\x00\x00\x00\x04\x08\x00\x00\x00\x00\x8c\x9a\xc1\xa2\x00\x00\x00\x14"
+    b"IDATx\x9ccd`ddddaddd\x81\x13\x00\x01Q\x00#\xd4\x88\xcc8\x00\x00\x00\x00IEND\xaeB`\x82"
+)
+"""A grey picture of 4 × 4 pixels, 0 to 15."""
+DAMAGED_PNG = PNG.replace(b"ddddaddd", b"ddddaddaddd")
+"""Other pixels with the same checksum: decoders stop once they have all pixels, and do not come to the checksum."""
+
 
 def write_cifar(folder: Path) -> Path:
     """Write the files to a subfolder, and return the folder."""

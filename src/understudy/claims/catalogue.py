@@ -48,7 +48,7 @@ class Row:
         return tuple(found)
 
     def missing_runs(self, commands: Iterable[str]) -> list[str]:
-        """Of the commands in `runs`, those that were not run.
+        """The runs that the claim is measured on and that were not made.
 
         Args:
             commands: Commands that were run, with or without `understudy run`, on any device and in any precision.

@@ -28,7 +28,7 @@ class Settled(NamedTuple):
     """Largest fan-out, relative to the largest in the network, of a student that is near no teacher boundary
     (`ALIGNED`) and whose own boundary the inputs see, [network]."""
     unseen: np.ndarray
-    """The same of students that are active on nearly all inputs or nearly none, [network]."""
+    """Largest relative fan-out of a student that is active on nearly all inputs or nearly none, [network]."""
 
     @property
     def both(self) -> np.ndarray:
