@@ -87,6 +87,9 @@ def test_runs_are_made_once_and_one_page_shows_them(tiny, tmp_path):
     assert "K3 (it falls): not decided before, holds now" in shown
     assert [run["seconds"] for run in again["runs"]] == [run["seconds"] for run in done["runs"]]
     assert again["seconds"] < done["seconds"]
+    quick = json.loads(reproduce(tmp_path, "distillation", "--quick", "--json").stdout)
+    assert quick["runs"][0]["run"] == "data-geometry --quick"
+    assert quick["papers"] == again["papers"]
 
 
 def test_the_function_does_what_the_command_does(tiny, tmp_path, capsys):

@@ -146,7 +146,8 @@ def reproduction(
             except UserError as error:
                 each.state, each.line = "failed", str(error)
                 runs.pop(each.job.folder, None)
-    labels = {each.job.folder: each.job.label for each in job_states}
+    # Where studies have small defaults, their run stands for the one that a claim names.
+    labels = {each.job.folder: each.job.label.removesuffix(" --quick") for each in job_states}
     measured = [(claim, labels[folder]) for folder, run in runs.items() for claim in run.claims]
     found = []
     for row in rows():
